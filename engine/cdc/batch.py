@@ -18,15 +18,27 @@ from typing import Final, TypeVar
 from engine.catalog import Catalog
 from engine.cdc.cuts.batch_cut import cut_scans, with_held
 from engine.cdc.cuts.tagging import tag_batch_cut
-from engine.cdc.planning import Marks, TableWork, backlog, can_answer, parked_at, with_new_positions, work_by_table
+from engine.cdc.planning import Marks, TableWork, parked_at, with_new_positions, work_by_table
+from engine.cdc.records.routing import RefusedRecordError
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
-from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
+from engine.cdc.records.table_rows import BadCount, ChangeRows
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.rules.transactions import CutDecision
 from engine.cdc.settings import CUT, ISOLATE, CdcSettings
-from engine.cdc.state import RESNAPSHOT, AwaitedSnapshot, CdcTableState, Parked, Request, StateFiles
+from engine.cdc.state import (
+    RESNAPSHOT,
+    AwaitedSnapshot,
+    CdcTableState,
+    Parked,
+    Request,
+    StateFiles,
+    at_beginnings,
+    backlog,
+    can_answer,
+    left_out,
+)
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
-from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in
+from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in, put_away_unreadable
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from engine.lineage.lineage import Collected, collecting, store_collected
 from engine.runtime.metrics import record_changes
@@ -52,7 +64,6 @@ class Ready:
     work: TableWork
     table: Table
     rows: ChangeRows
-    ends: Mapping[TopicPosition, int]
     marks: Marks
 
 
@@ -108,7 +119,7 @@ class CdcBatches:
         asked = self._state.requests()
         for each in asked:
             if each.action == RESNAPSHOT:
-                self._await_snapshot(each, batch_id)
+                self._await_snapshot(each, ranges, batch_id)
         requests = [
             each
             for each in asked
@@ -181,8 +192,10 @@ class CdcBatches:
         if is_tagged:
             self._tagged_ms = self._now_ms()
 
-    def _scans(self, ranges: Iterable[OffsetRange], budget: Budget | None) -> list[RangeScan]:
-        return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers), ranges)
+    def _scans(
+        self, ranges: Iterable[OffsetRange], budget: Budget | None, skipped: tuple[OffsetRange, ...] = ()
+    ) -> list[RangeScan]:
+        return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers, skipped), ranges)
 
     def _all(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do all, in threads; the first error counts once all have ended."""
@@ -192,7 +205,7 @@ class CdcBatches:
             raise failures[0]
         return [each.result() for each in futures]
 
-    def _await_snapshot(self, request: Request, batch_id: int) -> None:
+    def _await_snapshot(self, request: Request, ranges: Sequence[OffsetRange], batch_id: int) -> None:
         """Park a table until a snapshot of the connector comes; its rows stay as they are until then."""
         parked = Parked(
             since_ms=self._now_ms(),
@@ -200,6 +213,7 @@ class CdcBatches:
             batch_id=batch_id,
             offsets=request.offsets,
             awaits=AwaitedSnapshot(drops=request.drops),
+            topic_ids={each.topic: each.topic_id for each in ranges if each.topic_id},
         )
         self._state.park(request.table, parked)
 
@@ -211,8 +225,10 @@ class CdcBatches:
         if parked is None:
             logger.warning("the table is not parked, nothing to do: table=%s actions=%s", name, requests)
             return
+        parked = at_beginnings(parked, {each.topic: each.topic_id for each in ranges if each.topic_id})
         waiting = backlog(parked, ranges, requests)
-        found = work_by_table(self._scans(waiting, None), self._settings.naming).get(name)
+        scans = self._scans(waiting, None, left_out(parked, requests))
+        found = work_by_table(scans, self._settings.naming).get(name)
         works[name] = found or TableWork(name=name)
 
     def _written_together(
@@ -234,13 +250,14 @@ class CdcBatches:
         """One table of a batch, from its schema to its commit; a failure parks it."""
         name, state = work.name, self._state.table(work.name)
         goes_on = any(each.table == name for each in requests)
+        if state.parked is not None:
+            state = replace(state, parked=with_new_positions(state.parked, work))
+            self._state.put(name, state)
         if state.parked is not None and not goes_on and not work.begins_awaited(state.parked):
-            self._state.park(name, with_new_positions(state.parked, work))
             return TableReport.parked_table(name, state.parked)
         stood: dict[TopicPosition, int] = {}
         awaited = state.parked.awaits if state.parked is not None and work.has_awaited(state.parked) else None
         try:
-            work.check_readable()
             if awaited is not None and state.parked is not None:
                 work = work.from_awaited(state.parked)
             if awaited is not None and awaited.drops:
@@ -249,22 +266,29 @@ class CdcBatches:
                 self._state.put(name, CdcTableState(parked=state.parked))
                 state = self._state.table(name)
             position = self._position(work.name)
+            continued = state.parked if goes_on or awaited is not None else None
+            again = work.made_again(position.topic_ids, position.offsets, continued)
+            position, state = position.without(again), replace(state, sequence=state.sequence.without(again))
             known = position.marks
             work, marks = self._without_repeats(work, position)
+            work = work.behind(position.offsets)
+            put_away = self._counted(
+                name, put_away_unreadable(self._settings, work, position.offsets, self._allowed(name))
+            )
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
-            table, after = self._tables.prepare(name, state, work.met)
+            table, after = self._tables.prepare(name, state, work.met, position.offsets)
             self._state.put(name, after)
-            stood = self._writers.open(table)
+            stood = self._writers.open(table, made_again=again)
             work = work.knowing(after.sources, stood)
-            work.check_same_topics(stood)
+            work.check_same_topics(stood, position.topic_ids)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)
-            rule = self._settings.schema_changes.get("truncate", "apply")
-            if awaited is not None or work.is_truncated(stood, rule=rule):
+            if awaited is not None or work.is_truncated(stood, self._settings):
                 self._writers.truncate(table, batch_id)
             report = self._written(self._ready(work, table, stood, marks), batch_id)
+            report = replace(report, bad=report.bad + put_away)
             self._state.park(name, None)
         except SkippedTableError as error:
             logger.warning("%s", error)
@@ -292,10 +316,12 @@ class CdcBatches:
 
     def _position(self, name: str) -> JobPosition:
         """How far the job is in a table, before the batch."""
-        found = self._writers.known_position(self._tables.full_name(name))
-        if found is None and self._tables.exists(name):
-            found = position_in(self._tables.open(name), self._settings.name)
-        return found or JobPosition()
+        full_name = self._tables.full_name(name)
+        if not self._tables.exists(name):  # also one that was dropped meanwhile
+            self._writers.forget(full_name)
+            return JobPosition()
+        found = self._writers.known_position(full_name)
+        return position_in(self._tables.open(name), self._settings.name) if found is None else found
 
     def _replaced_by_snapshots(
         self, work: TableWork, table: Table, marks: Marks, stood: Mapping[TopicPosition, int]
@@ -317,55 +343,39 @@ class CdcBatches:
     def _parked(
         self, work: TableWork, error: Exception, batch_id: int, stood: Mapping[TopicPosition, int]
     ) -> TableReport:
-        before = self._state.table(work.name).parked
+        before = (known := self._state.table(work.name).parked) and at_beginnings(known, work.topic_ids)
         reason = str(error) if isinstance(error, FluvialError) else f"unexpected: {type(error).__name__}: {error}"
         offsets = stood if before is None else {**before.offsets, **stood}
         if before is not None and before.awaits is not None and work.has_awaited(before):
             parked = replace(before, reason=reason, awaits=replace(before.awaits, is_met=True))
         else:
-            parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets)
+            at = error.at if isinstance(error, RefusedRecordError) else None
+            parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets, at=at)
         self._state.park(work.name, parked)
         logger.error(
-            "a table is parked, the others go on: table=%s batch=%d reason=%s fix='fluvial cdc resume %s'",
-            work.name, batch_id, reason, work.name, exc_info=not isinstance(error, FluvialError),
+            "a table is parked, the others go on: table=%s batch=%d reason=%s%s",
+            work.name, batch_id, reason, "" if "fix=" in reason else f" fix='fluvial cdc resume {work.name}'",
+            exc_info=not isinstance(error, FluvialError),
         )  # fmt: skip
         return TableReport.parked_table(work.name, parked)
 
     def _ready(self, work: TableWork, table: Table, stood: Mapping[TopicPosition, int], marks: Marks) -> Ready:
-        state = self._state.table(work.name)
-        sources = [
-            TableSource(
-                source=share.source,
-                range=share.scan.source,
-                after=max(
-                    stood.get((share.scan.source.topic, share.scan.source.partition), 0) - 1,
-                    share.truncated_at(self._settings.schema_changes.get("truncate", "apply")),
-                    share.replaced_from - 1,
-                    -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
-                ),
-                sequence=state.sequence,
-                constants=share.target.constants,
-                repeated=share.repeated,
-            )
-            for share in work.shares
-        ]
+        sources = work.sources(stood, self._state.table(work.name), self._settings)
         rows = ChangeRows(
             settings=self._settings,
             table=work.name,
             fields=tuple(table.schema.fields),
             keys=tuple(table.schema.primary_keys),
-            sources=tuple(sources),
+            sources=sources,
             bad=BadCount(allowed=self._allowed(work.name)),
             has_updates=any(share.found.has_updates for share in work.shares),
             kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
-        return Ready(work=work, table=table, rows=rows, ends=work.ends, marks=marks)
+        return Ready(work=work, table=table, rows=rows, marks=marks)
 
     def _written(self, ready: Ready, batch_id: int) -> TableReport:
-        done = self._writers.write(ready.table, ready.rows, batch_id, ready.ends, ready.marks)
-        bad = ready.rows.bad
-        if bad.count:
-            self._bad.setdefault(ready.work.name, deque()).append((time.monotonic(), bad.count))
+        done = self._writers.write(ready.table, ready.rows, batch_id, ready.work, ready.marks)
+        bad = self._counted(ready.work.name, ready.rows.bad.count)
         return TableReport(
             table=ready.work.name,
             snapshot_id=None if done.snapshot is None else done.snapshot.id,
@@ -373,9 +383,14 @@ class CdcBatches:
             records=ready.work.record_count,
             newest_ms=ready.work.newest_ms,
             newest_lsn=ready.work.newest_lsn,
-            bad=bad.count,
-            offsets=ready.ends,
+            bad=bad,
+            offsets=ready.work.ends,
         )
+
+    def _counted(self, name: str, count: int) -> int:
+        if count:
+            self._bad.setdefault(name, deque()).append((time.monotonic(), count))
+        return count
 
     def _allowed(self, name: str) -> int:
         """How many more bad records a table may have in this hour."""

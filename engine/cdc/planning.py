@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
+from engine.cdc.records.routing import RecordPlace, RefusedRecord, RefusedRecordError
 from engine.cdc.records.scan import RangeScan, ScannedTable
+from engine.cdc.records.table_rows import TableSource
 from engine.cdc.rules.names import Naming, SourceTable, TableTarget
 from engine.cdc.rules.repeats import Mark, Repeated, find_repeated, is_one_repeated
-from engine.cdc.state import Parked, Request
+from engine.cdc.settings import CdcSettings
+from engine.cdc.state import CdcTableState, Parked
 from engine.cdc.tables import MetPart
-from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.kafka.offsets import OffsetRange, TopicIds, TopicPosition, recreated_topics
 from lsm.errors import InvalidInputError
 
 Marks = Mapping[tuple[str, str], Mark]
@@ -77,13 +81,14 @@ class Share:
     def _mark(self, marks: Marks) -> Mark | None:
         return marks.get((self.scan.position, str(self.source)))
 
-    def truncated_at(self, rule: str) -> int:
+    def truncated_at(self, settings: CdcSettings) -> int:
         """The offset of the last truncate, by the rule for truncates; -1: there is none.
 
         Raises:
             InvalidInputError: the rule says ``fail``, other source tables have rows in the same table, or changes in
                 other partitions have no order with it.
         """
+        rule = settings.schema_changes.get("truncate", "apply")
         if self.found.truncated_at is None or rule == "ignore":
             return -1
         where = f"source={self.source} at={self.scan.position} offset={self.found.truncated_at}"
@@ -92,10 +97,11 @@ class Share:
                 f"the source table was truncated: {where} schema-changes.truncate=fail fix=set it to apply or ignore"
             )
         if self.has_others:
-            raise InvalidInputError(
+            raise RefusedRecordError(
                 f"one of several source tables was truncated: table={self.target.table} {where} "
                 f"fix='delete its rows in {self.target.table}, then fluvial cdc skip {self.target.table} "
-                f"--until {self.found.truncated_at + 1}'"
+                f"--until {self.found.truncated_at + 1}'",
+                (*_position(self.scan.source), 0),  # and what it removed
             )
         if self.partition_count > 1:
             raise InvalidInputError(
@@ -121,16 +127,58 @@ class TableWork:
     name: str
     shares: list[Share] = field(default_factory=list)
     failure: str | None = None  # why it cannot be done
+    refused: list[tuple[RecordPlace, RefusedRecord]] = field(default_factory=list)  # records that cannot be read at all
 
-    def check_readable(self) -> None:
-        """Raises: InvalidInputError: records of the table are gone, or cannot be read at all."""
+    def unreadable(self, stood: Mapping[TopicPosition, int]) -> list[tuple[RecordPlace, RefusedRecord]]:
+        """The records behind these positions that cannot be read, by place.
+
+        Raises:
+            InvalidInputError: records of the table are gone.
+        """
         if self.failure is not None:
             raise InvalidInputError(self.failure)
+        return sorted((each for each in self.refused if each[0][2] >= stood.get(each[0][:2], 0)), key=itemgetter(0))
 
-    def check_same_topics(self, stood: Mapping[TopicPosition, int]) -> None:
-        """Raises: InvalidInputError: a topic ends before the position of the table: it was deleted and recreated."""
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics, as far as they are known."""
+        return {each.scan.source.topic: each.scan.source.topic_id for each in self.shares if each.scan.source.topic_id}
+
+    def made_again(
+        self, known: TopicIds, stood: Mapping[TopicPosition, int], continued: Parked | None
+    ) -> frozenset[str]:
+        """Topics that were made again since the table has read them, and are read from their beginning.
+
+        Args:
+            known: their ids, as the table has them.
+            stood: its position.
+            continued: as what a user lets the table go on; None: it is not parked.
+
+        Raises:
+            InvalidInputError: no user knows it: what was in the topic that is gone may not be in the table.
+        """
+        ids = self.topic_ids
+        noticed = {
+            each.scan.source.topic
+            for each in self.shares
+            if each.scan.source.begins_again
+            and each.scan.source.topic not in known
+            and any(topic == each.scan.source.topic for topic, _ in stood)
+        }
+        again = recreated_topics(known, ids) | noticed
+        for topic in sorted(again):
+            if continued is None or continued.topic_ids.get(topic) != ids.get(topic):
+                raise InvalidInputError(
+                    f"the topic was deleted and made again since it was read: table={self.name} topic={topic} "
+                    f"fix='fluvial cdc resnapshot {self.name}, which replaces its rows; or fluvial cdc resume "
+                    f"{self.name}, which reads the topic from its beginning'"
+                )
+        return again
+
+    def check_same_topics(self, stood: Mapping[TopicPosition, int], known: TopicIds) -> None:
+        """Raises: InvalidInputError: a topic of which no id is known ends before the position of the table."""
         for position, end in self.ends.items():
-            if end < stood.get(position, 0):
+            if end < stood.get(position, 0) and position[0] not in known:
                 raise InvalidInputError(
                     f"the topic was deleted and recreated since it was read: topic={position[0]} "
                     f"partition={position[1]} wanted={stood[position]} end={end} "
@@ -173,10 +221,10 @@ class TableWork:
             ],
         )
 
-    def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
+    def is_truncated(self, stood: Mapping[TopicPosition, int], settings: CdcSettings) -> bool:
         """Whether a truncate of this batch, or a snapshot that replaces all, lies behind the position of the table."""
         return any(
-            each.replaced_from >= 0 or each.truncated_at(rule) >= stood.get(_position(each.scan.source), 0)
+            each.replaced_from >= 0 or each.truncated_at(settings) >= stood.get(_position(each.scan.source), 0)
             for each in self.shares
         )
 
@@ -213,6 +261,39 @@ class TableWork:
                 after[share.scan.position, str(share.source)] = mark
         return replace(self, shares=found), after
 
+    def behind(self, stood: Mapping[TopicPosition, int]) -> "TableWork":
+        """The work without schema parts all of whose records the table has; those that it needs begin where it is."""
+        shares = []
+        for share in self.shares:
+            begin = stood.get(_position(share.scan.source), 0)
+            parts = [
+                replace(each, offset=max(each.offset, begin)) for each in share.found.parts if each.last_offset >= begin
+            ]
+            shares.append(replace(share, found=replace(share.found, parts=parts)))
+        return replace(self, shares=shares)
+
+    def sources(
+        self, stood: Mapping[TopicPosition, int], state: CdcTableState, settings: CdcSettings
+    ) -> tuple[TableSource, ...]:
+        """Which rows the table takes from each range: those behind its position, truncates and new snapshots."""
+        return tuple(
+            TableSource(
+                source=share.source,
+                range=share.scan.source,
+                after=max(
+                    stood.get(_position(share.scan.source), 0) - 1,
+                    share.truncated_at(settings),
+                    share.replaced_from - 1,
+                    -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
+                ),
+                sequence=state.sequence,
+                constants=share.target.constants,
+                repeated=share.repeated,
+                left_out=share.scan.left_out,
+            )
+            for share in self.shares
+        )
+
     @property
     def record_count(self) -> int:
         """Records, truncates included."""
@@ -238,30 +319,32 @@ def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, Table
             if target is not None:
                 own = work.setdefault(target.table, TableWork(name=target.table))
                 own.shares.append(Share(source=source, target=target, scan=scan, found=found))
-        for target, source, reason in _failures(scan, naming):
+        for target, source, refused in _failures(scan, naming):
             own = work.setdefault(target.table, TableWork(name=target.table))
-            own.failure = own.failure or reason
+            own.failure = own.failure or scan.lost
+            own.refused += refused
             if all(each.scan is not scan for each in own.shares):
                 nothing = ScannedTable(source=source, first_offset=scan.source.start_offset)
                 own.shares.append(Share(source=source, target=target, scan=scan, found=nothing))
     return dict(sorted(work.items()))
 
 
-def _failures(scan: RangeScan, naming: Naming) -> Iterator[tuple[TableTarget, SourceTable, str]]:
-    """Tables of a range that cannot go on: their records are gone, cannot be read, or belong to no known table."""
+def _failures(
+    scan: RangeScan, naming: Naming
+) -> Iterator[tuple[TableTarget, SourceTable, list[tuple[RecordPlace, RefusedRecord]]]]:
+    """Tables of a range whose records are gone, or cannot be read; those of no known table are of all in the range."""
     unknown = list(scan.tables) or [source_of_topic(scan.source.topic)]
-    failed: dict[SourceTable, str] = {} if scan.lost is None else dict.fromkeys(unknown, scan.lost)
+    failed: dict[SourceTable, list[tuple[RecordPlace, RefusedRecord]]] = {}
+    if scan.lost is not None:
+        failed = {each: [] for each in unknown}
     for offset, bad in scan.bad:
-        reason = (
-            f"record cannot be read: topic={scan.source.topic} partition={scan.source.partition} offset={offset} "
-            f"reason={bad.reason}"
-        )
+        place = (scan.source.topic, scan.source.partition, offset)
         for source in unknown if bad.source is None else [bad.source]:
-            failed.setdefault(source, reason)
-    for source, reason in failed.items():
+            failed.setdefault(source, []).append((place, bad))
+    for source, refused in failed.items():
         target = naming.target_of(source)
         if target is not None:
-            yield target, source, reason
+            yield target, source, refused
 
 
 def source_of_topic(topic: str) -> SourceTable:
@@ -271,7 +354,13 @@ def source_of_topic(topic: str) -> SourceTable:
 
 
 def parked_at(
-    work: TableWork, *, reason: str, batch_id: int, now_ms: int, offsets: Mapping[TopicPosition, int]
+    work: TableWork,
+    *,
+    reason: str,
+    batch_id: int,
+    now_ms: int,
+    offsets: Mapping[TopicPosition, int],
+    at: RecordPlace | None = None,
 ) -> Parked:
     """A table that waits from the start of its ranges; positions that it has had before are kept.
 
@@ -281,46 +370,30 @@ def parked_at(
         batch_id: of it.
         now_ms: epoch milliseconds.
         offsets: where it stood, as its newest snapshot has it.
+        at: the record that it cannot take.
     """
+    left_out = tuple(dict.fromkeys(each for share in work.shares for each in share.scan.left_out))
     starts = {each: max(offset, offsets.get(each, 0)) for each, offset in work.starts.items()}
-    return Parked(since_ms=now_ms, reason=reason, batch_id=batch_id, offsets={**offsets, **starts})
+    return Parked(
+        since_ms=now_ms,
+        reason=reason,
+        batch_id=batch_id,
+        offsets={**offsets, **starts},
+        at=at,
+        left_out=left_out,
+        topic_ids=work.topic_ids,
+    )
 
 
 def with_new_positions(parked: Parked, work: TableWork) -> Parked:
     """A parked table, with the positions that it has got meanwhile."""
-    missing = {each: offset for each, offset in work.starts.items() if each not in parked.offsets}
-    if not missing:
-        return parked
-    return replace(parked, offsets={**parked.offsets, **missing})
-
-
-def can_answer(parked: Parked | None, ranges: Sequence[OffsetRange]) -> bool:
-    """Whether a batch knows where the records of a parked table end.
-
-    One that was planned before it was asked has no ranges of partitions where nothing is new: then the next one
-    answers.
-    """
-    known = {_position(each) for each in ranges}
-    return parked is None or known >= parked.offsets.keys()
-
-
-def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Request]) -> list[OffsetRange]:
-    """The ranges of a parked table that continues in this batch, up to the batch's ends.
-
-    Args:
-        parked: the table.
-        ranges: of the batch, of all partitions.
-        requests: of this table, in order; a skip raises the start.
-    """
-    until = max((each.until for each in requests if each.until is not None), default=0)
-    ends = {_position(each): each.end_offset for each in ranges}
-    found = []
-    for position, start in sorted(parked.offsets.items()):
-        end = ends.get(position, start)
-        begin = min(max(start, until), end)
-        if begin < end:
-            found.append(OffsetRange(topic=position[0], partition=position[1], start_offset=begin, end_offset=end))
-    return found
+    ids = {**work.topic_ids, **parked.topic_ids}
+    known = set(parked.offsets)
+    if parked.awaits is not None:  # a snapshot replaces all rows, whatever became of the topic
+        again = recreated_topics(parked.topic_ids, work.topic_ids)
+        ids, known = {**ids, **work.topic_ids}, {each for each in known if each[0] not in again}
+    missing = {each: offset for each, offset in work.starts.items() if each not in known}
+    return replace(parked, offsets={**parked.offsets, **missing}, topic_ids=ids)
 
 
 def _position(source: OffsetRange) -> TopicPosition:

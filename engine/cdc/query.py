@@ -116,7 +116,14 @@ class CdcQuery:
         if self._batches is None:
             self._batches = self._opened(frame)
         found = [
-            OffsetRange(topic=row[0], partition=row[1], start_offset=row[2], end_offset=row[3])
+            OffsetRange(
+                topic=row[0],
+                partition=row[1],
+                start_offset=row[2],
+                end_offset=row[3],
+                topic_id=row[4],
+                begins_again=row[5],
+            )
             for row in frame.collect()
         ]
         self.newest = self._batches.write(found, batch_id)

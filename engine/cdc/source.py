@@ -2,12 +2,13 @@
 
 So Structured Streaming gives the checkpoint, the trigger and the progress of one query, however many topics there are.
 Topics join when they appear. What a partition has lost is for its tables to find out: it does not stop the others.
-A position in the checkpoint has the offsets by topic and partition, and the requests (``resume``) that it has seen.
+A position in the checkpoint has the offsets by topic and partition, the ids of the topics, and the requests
+(``resume``) that it has seen.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,12 +23,34 @@ from pyspark.sql.types import StructType
 
 from engine.cdc.settings import CUT, CdcSettings
 from engine.cdc.topics import PatternTopics
-from engine.kafka.offsets import OffsetRange, Offsets, TopicPosition, from_json, limited, ranges, to_json
+from engine.kafka.offsets import (
+    NO_IDS,
+    OffsetRange,
+    Offsets,
+    TopicIds,
+    TopicPosition,
+    from_json,
+    limited,
+    ranges,
+    recreated_topics,
+    to_json,
+    topic_ids_of,
+    without_topics,
+)
 
 FORMAT: Final = "fluvial-cdc"
-RANGE_COLUMNS: Final = "topic string, partition int, start_offset long, end_offset long"
+RANGE_COLUMNS: Final = (
+    "topic string, partition int, start_offset long, end_offset long, topic_id string, begins_again boolean"
+)
 _SCHEMA: Final = pa.schema(
-    [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("end_offset", pa.int64())]
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("topic_id", pa.string()),
+        ("begins_again", pa.bool_()),
+    ]
 )
 _REQUESTS: Final = "@requests"
 _EARLIEST: Final = "@earliest"  # where partitions begin that are new in a batch
@@ -42,17 +65,35 @@ def no_requests() -> list[str]:
 
 
 def planned_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-    """The ranges of a batch. A partition that is new begins at its earliest record, which the end keeps.
+    """The ranges of a batch.
+
+    A partition that is new, or of a topic that was made again, begins at its earliest record, which the end keeps.
 
     With requests, all partitions: the empty ones say where records of parked tables end.
     """
-    known = {**from_json(end.get(_EARLIEST, {})), **from_json(_offsets(start))}
+    ids, before = topic_ids_of(end), from_json(_offsets(start))
+    again = recreated_topics(topic_ids_of(start), ids)
+    known = {**from_json(end.get(_EARLIEST, {})), **without_topics(before, again)}
     ends = from_json(_offsets(end))
-    found = ranges(known, ends)
+    found = [
+        replace(
+            each,
+            topic_id=ids.get(each.topic, ""),
+            begins_again=each.topic in again or each.start_offset < before.get((each.topic, each.partition), 0),
+        )
+        for each in ranges(known, ends)
+    ]
     if end.get(_REQUESTS, []) != start.get(_REQUESTS, []):
         full = {(each.topic, each.partition) for each in found}
         found += [
-            OffsetRange(topic=each[0], partition=each[1], start_offset=offset, end_offset=offset)
+            OffsetRange(
+                topic=each[0],
+                partition=each[1],
+                start_offset=offset,
+                end_offset=offset,
+                topic_id=ids.get(each[0], ""),
+                begins_again=each[0] in again,
+            )
             for each, offset in ends.items()
             if each not in full
         ]
@@ -66,26 +107,30 @@ def next_position(
     requests: list[str],
     *,
     limit: int | None,
+    topic_ids: TopicIds = NO_IDS,
 ) -> dict[str, Any]:
     """The end of the next batch; equal to ``start`` when there is nothing to do. Pure.
 
     Args:
         start: the end of the last one.
-        earliest: of partitions that are not in ``start``.
+        earliest: of partitions that are not in ``start``, or whose topic was made again since.
         latest: committed ends of those that exist now.
         requests: pending.
         limit: most offsets; None: all.
+        topic_ids: of the topics that exist now, as far as they are known.
     """
-    before = from_json(_offsets(start))
+    ids = {**topic_ids_of(start), **topic_ids}
+    before = without_topics(from_json(_offsets(start)), recreated_topics(topic_ids_of(start), topic_ids))
     begin = {**{each: offset for each, offset in earliest.items() if each not in before}, **before}
-    # an end before the position: the topic was recreated, and is read from its beginning
+    # an end before the position: a topic without a known id was recreated, and is read from its beginning
     ends = {each: latest.get(each, offset) for each, offset in begin.items()}
     begin = {each: offset if offset <= ends[each] else 0 for each, offset in begin.items()}
     if limit is not None:
         ends = {**ends, **limited(begin, ends, limit)}
     new = {each: begin[each] for each in begin if each not in before}
     seen = requests or start.get(_REQUESTS, [])
-    position: dict[str, Any] = dict(to_json(ends, {}))
+    named = {topic for topic, _ in ends}
+    position: dict[str, Any] = dict(to_json(ends, {name: each for name, each in ids.items() if name in named}))
     if seen:
         position[_REQUESTS] = seen
     is_same = position == {key: value for key, value in start.items() if key != _EARLIEST}
@@ -146,15 +191,20 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch. Raises: UnavailableError."""
-        topics = self._topics()
-        self._latest = topics.latest(topics.positions())
-        latest = self._latest
+        topics, then = self._topics(), topic_ids_of(start)
+        latest = topics.latest(topics.positions())
+        ids = topics.ids({topic for topic, _ in latest})
+        again = recreated_topics(then, ids)
+        if again:  # its ends may be those of the one before
+            fresh = [each for each in topics.positions(fresh=True) if each[0] in again]
+            latest = {**without_topics(latest, again), **topics.latest(fresh)}
+        self._latest = latest
         if self._target is not None:
             latest = {each: min(offset, self._target.get(each, 0)) for each, offset in latest.items()}
-        before = from_json(_offsets(start))
+        before = without_topics(from_json(_offsets(start)), again)
         new = topics.earliest([each for each in latest if each not in before])
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return next_position(start, new, latest, self._plan.requests(), limit=count)
+        return next_position(start, new, latest, self._plan.requests(), limit=count, topic_ids=ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the topics, for the progress report."""
@@ -182,4 +232,4 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _row(each: OffsetRange) -> list[Any]:
-    return [each.topic, each.partition, each.start_offset, each.end_offset]
+    return [getattr(each, name) for name in _SCHEMA.names]

@@ -7,15 +7,24 @@ names of columns. Each is replaced atomically, by the driver of the job alone.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from engine.cdc.records.routing import RecordPlace
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.rules.transactions import CutDecision
-from engine.kafka.offsets import TopicPosition, from_json, to_json
+from engine.kafka.offsets import (
+    OffsetRange,
+    TopicIds,
+    TopicPosition,
+    from_json,
+    recreated_topics,
+    to_json,
+    topic_ids_of,
+)
 from filestore.io.file_io import FileIO
 from lsm.errors import CorruptDataError
 
@@ -45,6 +54,9 @@ class Parked:
     batch_id: int
     offsets: Mapping[TopicPosition, int]  # the next record of each partition
     awaits: AwaitedSnapshot | None = None  # continues with it by itself, from these offsets on; None: with a request
+    at: RecordPlace | None = None  # the first record that a skip leaves out; None: all from these offsets on
+    left_out: tuple[OffsetRange, ...] = ()  # what users have skipped behind these offsets
+    topic_ids: TopicIds = field(default_factory=dict)  # of the offsets' topics, as far as they are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +81,10 @@ class CdcTableState:
                 "since": parked.since_ms,
                 "reason": parked.reason,
                 "batch": parked.batch_id,
-                "offsets": to_json(parked.offsets, {}),
+                "offsets": to_json(parked.offsets, parked.topic_ids),
                 "awaits": None if parked.awaits is None else asdict(parked.awaits),
+                "at": parked.at,
+                "left_out": [asdict(each) for each in parked.left_out],
             },
         }
 
@@ -89,7 +103,10 @@ class CdcTableState:
                 reason=parked["reason"],
                 batch_id=parked["batch"],
                 offsets=from_json(parked["offsets"]),
+                topic_ids=topic_ids_of(parked["offsets"]),
                 awaits=None if not parked.get("awaits") else AwaitedSnapshot(**parked["awaits"]),
+                at=None if not parked.get("at") else tuple(parked["at"]),
+                left_out=tuple(OffsetRange(**each) for each in parked.get("left_out", ())),
             ),
         )
 
@@ -101,9 +118,59 @@ class Request:
     name: str  # of its file
     action: str  # resume, skip, resnapshot
     table: str
-    until: int | None = None  # skip: records before this offset are left out
+    until: int | None = None  # skip: records before this offset are left out, from the refused one on
     offsets: Mapping[TopicPosition, int] = field(default_factory=dict)  # resnapshot: it begins behind these
     drops: bool = False  # resnapshot: the table is made again
+
+
+def at_beginnings(parked: Parked, ids: TopicIds) -> Parked:
+    """A parked table, from the beginning of topics that were made again; it does not know their ids yet."""
+    again = recreated_topics(parked.topic_ids, ids)
+    return replace(
+        parked,
+        offsets={each: 0 if each[0] in again else offset for each, offset in parked.offsets.items()},
+        at=None if parked.at is not None and parked.at[0] in again else parked.at,
+        left_out=tuple(each for each in parked.left_out if each.topic not in again),
+    )
+
+
+def can_answer(parked: Parked | None, ranges: Sequence[OffsetRange]) -> bool:
+    """Whether a batch knows where the records of a parked table end.
+
+    One that was planned before it was asked has no ranges of partitions where nothing is new: then the next one
+    answers.
+    """
+    known = {(each.topic, each.partition) for each in ranges}
+    return parked is None or known >= parked.offsets.keys()
+
+
+def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Request]) -> list[OffsetRange]:
+    """The ranges of a parked table that continues in this batch, up to the batch's ends.
+
+    Args:
+        parked: the table.
+        ranges: of the batch, of all partitions.
+        requests: of this table, in order; a skip raises the start where no record is known that was refused.
+    """
+    until = max((each.until for each in requests if each.until is not None and parked.at is None), default=0)
+    planned = {(each.topic, each.partition): each for each in ranges}
+    found = []
+    for position, start in sorted(parked.offsets.items()):
+        own = planned.get(position)
+        begin = max(start, until)
+        if own is not None and begin < own.end_offset:
+            found.append(replace(own, start_offset=begin))
+    return found
+
+
+def left_out(parked: Parked, requests: Sequence[Request]) -> tuple[OffsetRange, ...]:
+    """What a parked table that continues leaves out: from the record that it could not take to where a skip says."""
+    until = max((each.until for each in requests if each.until is not None), default=0)
+    if parked.at is None or until <= parked.at[2]:
+        return parked.left_out
+    topic, partition, start = parked.at
+    new = OffsetRange(topic=topic, partition=partition, start_offset=start, end_offset=until)
+    return (*parked.left_out, new)
 
 
 @dataclass(frozen=True, slots=True)

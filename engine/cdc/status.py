@@ -7,7 +7,7 @@ from typing import Any
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.state import CdcTableState, Parked, StateFiles
 from engine.cdc.topics import PatternTopics
-from engine.kafka.offsets import TopicPosition
+from engine.kafka.offsets import OffsetRange, TopicPosition
 from logstore.kafka.clients import KafkaProperties
 from lsm.errors import InvalidInputError
 
@@ -80,9 +80,29 @@ def table_positions(state: StateFiles, table: str) -> set[TopicPosition]:
     return {*({} if last is None else last.offsets), *({} if parked is None else parked.offsets)}
 
 
-def skip_position(table: str, found: CdcTableState) -> TopicPosition:
-    """The partition of a table in which records can be skipped by one offset. Raises: InvalidInputError."""
+def skipped(table: str, found: CdcTableState, until: int) -> OffsetRange:
+    """What a skip to an offset leaves out: from the record on that the table cannot take, else all that wait.
+
+    Raises:
+        InvalidInputError: the record is not among them; or none is known, and records of several partitions wait.
+    """
+    parked = found.parked
+    topic, partition = _skip_position(table, found)
+    start = 0 if parked is None else parked.offsets.get((topic, partition), 0)
+    if parked is not None and parked.at is not None:
+        start = max(start, parked.at[2])
+        if until <= start:
+            raise InvalidInputError(
+                f"the table would wait at the same record: table={table} at={topic}/{partition} offset={start} "
+                f"until={until} fix='--until {start + 1}'"
+            )
+    return OffsetRange(topic=topic, partition=partition, start_offset=start, end_offset=max(start, until))
+
+
+def _skip_position(table: str, found: CdcTableState) -> TopicPosition:
     positions = [] if found.parked is None else sorted(found.parked.offsets)
+    if found.parked is not None and found.parked.at is not None:
+        return found.parked.at[:2]
     if len(positions) != 1:
         shown = ", ".join(f"{topic}/{partition}" for topic, partition in positions)
         raise InvalidInputError(
@@ -128,5 +148,6 @@ def _status(
 
 def _fix(name: str, parked: Parked) -> str:
     if parked.awaits is None or parked.awaits.is_met:
-        return f"remove the cause, then: fluvial cdc resume {name}"
+        first = "do what the reason says" if "fix=" in parked.reason else "remove the cause"
+        return f"{first}, then: fluvial cdc resume {name}"
     return f"look into the connector's log whether it has taken the signal; without it: fluvial cdc resume {name}"

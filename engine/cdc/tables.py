@@ -8,11 +8,12 @@ from engine.catalog import Catalog
 from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns
-from engine.cdc.records.routing import RowPart
+from engine.cdc.records.routing import RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
+from engine.kafka.offsets import Offsets
 from engine.table import Table
 from filestore.options.table_options import TableOptions
 from filestore.schema.row_counts import ROW_COUNTS_KEY
@@ -60,19 +61,25 @@ class CdcTables:
         """Remove the table, if it is there."""
         self.catalog.drop_table(self.full_name(name), if_exists=True)
 
-    def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
+    def prepare(
+        self, name: str, state: CdcTableState, met: Sequence[MetPart], stood: Offsets
+    ) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.
 
         Args:
             name: of the table, without the database.
             state: what is known of it.
             met: the parts of the batch; within a position in order of offsets.
+            stood: how far the job is in the table, before the batch.
 
         Raises:
             InvalidInputError: two source tables have one name, the key has changed, a change is refused, or the table
                 cannot be made.
         """
         table = self.catalog.table(self.full_name(name)) if self.exists(name) else None
+        if met:
+            places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
+            state = replace(state, sequence=state.sequence.behind(places))
         for each in met:
             check_one_source(each.target, each.source, state.sources)
             key = each.target.key or key_names(each.part)
@@ -107,6 +114,13 @@ class CdcTables:
             rules=self.settings.schema_changes,
             has_defaults=table.files.row_counts is None,
         )
+        gone = sequence.live.keys() - step.sequence.live.keys()
+        if gone:
+            logger.warning(
+                "columns are not in the changes any more, new rows have null in them: table=%s columns=%s source=%s "
+                "at=%s offset=%d cause='they were dropped, or they are generated ones, which pgoutput leaves out'",
+                met.target.table, ",".join(sorted(gone)), met.source, met.position, met.offset,
+            )  # fmt: skip
         if step.changes:
             _tell_losses(met, self.settings, known=table.schema.column_names)
             table = self.catalog.alter_table(table.name, step.changes)
@@ -194,8 +208,10 @@ def _field(name: str, data_type: DataType) -> DataField:
 
 def _check_key(name: str, known: Sequence[str], given: Sequence[str], met: MetPart) -> None:
     if tuple(known) != tuple(given):
-        raise InvalidInputError(
+        topic, _, partition = met.position.rpartition("/")
+        raise RefusedRecordError(
             f"the key of the source table has changed: table={name} source={met.source} known={','.join(known)} "
             f"given={','.join(given) or 'none'} at={met.position} offset={met.offset} "
-            f"fix='{made_again(name, met.offset)}'"
+            f"fix='{made_again(name, met.offset)}'",
+            (topic, int(partition), 0),  # rows of the key before it are no rows of the new table
         )

@@ -2,16 +2,17 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from engine.kafka.offsets import TopicPosition
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.refusals import topic_right
 
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers before 2.8
 _LOOK_S: Final = 10.0
 """How soon a new topic joins."""
 
@@ -30,11 +31,31 @@ class PatternTopics:
         self._looked_s = float("-inf")
         self._positions: tuple[TopicPosition, ...] = ()
 
-    def positions(self) -> tuple[TopicPosition, ...]:
+    def positions(self, *, fresh: bool = False) -> tuple[TopicPosition, ...]:
         """All partitions, at most ten seconds old; sorted. Raises: UnavailableError."""
-        if self._clock() - self._looked_s >= _LOOK_S:
+        if fresh or self._clock() - self._looked_s >= _LOOK_S:
             self._looked_s, self._positions = self._clock(), self._found()
         return self._positions
+
+    def ids(self, names: Collection[str]) -> dict[str, str]:
+        """The ids of topics; one that is gone, or of a cluster without ids, is missing. Raises: UnavailableError."""
+        if not names:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(sorted(names)), request_timeout=OPERATION_TIMEOUT_S)
+        found: dict[str, str] = {}
+        for name, future in futures.items():
+            try:
+                topic_id = str(future.result(OPERATION_TIMEOUT_S + 5).topic_id)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                needs = [topic_right("Describe", name)]
+                raise error_of_kafka(
+                    error, f"topic cannot be described: topic={name}", self._notes, needs=needs
+                ) from error
+            if topic_id != _NO_ID:
+                found[name] = topic_id
+        return found
 
     def earliest(self, positions: Iterable[TopicPosition]) -> dict[TopicPosition, int]:
         """The first record that is left."""

@@ -6,20 +6,31 @@ was parked, leaves out what the table has.
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from engine.cdc.planning import Marks
-from engine.cdc.records.table_rows import ChangeRows
+from engine.cdc.planning import Marks, TableWork
+from engine.cdc.records.routing import RecordPlace, RefusedRecordError
+from engine.cdc.records.scan import raw_record
+from engine.cdc.records.table_rows import BadCount, ChangeRows, TooManyBadError, way_on
 from engine.cdc.rules.repeats import Mark
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
-from engine.kafka.dead_letters import RowLetters
-from engine.kafka.offsets import TopicPosition, from_json, to_json
+from engine.kafka.dead_letters import DeadLetters, RowLetters
+from engine.kafka.offsets import (
+    OffsetRange,
+    Offsets,
+    TopicIds,
+    TopicPosition,
+    from_json,
+    to_json,
+    topic_ids_of,
+    without_topics,
+)
 from engine.lineage.batch_origin import fitting_job
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
@@ -34,6 +45,7 @@ from filestore.commit.table_commit import CommitResult
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
+from logstore.json.reading import BadRecord
 
 CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
 CDC_JOB_KEY: Final = "fluvial.cdc-job"
@@ -62,8 +74,10 @@ class ClusterTables:
 
     def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
         """See ``Runner``."""
-        answers, bad = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
+        answers, bad, refused = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
         rows.bad.count, rows.bad.first = bad
+        if refused is not None:
+            raise TooManyBadError(*refused)
         return [BucketResult.from_json(each) for each in answers]
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
@@ -71,12 +85,19 @@ class ClusterTables:
         return SparkUnits(self._spark, store)(tasks)
 
 
-def _written(given: tuple[BatchSpec, ChangeRows]) -> tuple[list[str], tuple[int, str | None]]:
-    """In a task."""
+Written = tuple[list[str], tuple[int, str | None], tuple[str, RecordPlace | None] | None]
+"""What each bucket wrote, bad records with the first reason, and the record at which the table waits."""
+
+
+def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
+    """In a task. What stops the table comes back as a value, for an error would lose the place of its record."""
     spec, rows = given
     spec = replace(spec.of_task(), refuse=_refused_rows(spec, rows))
-    answers = [each.to_json() for each in write_part(spec, rows)]
-    return answers, (rows.bad.count, rows.bad.first)
+    try:
+        answers, refused = [each.to_json() for each in write_part(spec, rows)], None
+    except TooManyBadError as error:
+        answers, refused = [], (str(error), error.at)
+    return answers, (rows.bad.count, rows.bad.first), refused
 
 
 def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
@@ -97,6 +118,29 @@ def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
     return refuse
 
 
+def put_away_unreadable(settings: CdcSettings, work: TableWork, stood: Offsets, allowed: int) -> int:
+    """Send the records of a batch that cannot be read to the dead letters, at most so many. Returns: how many.
+
+    Raises:
+        RefusedRecordError: there are none, the table cannot do without the record, or too many are bad.
+    """
+    bad = BadCount(allowed=allowed)
+    letters = DeadLetters(settings.properties, settings.dead_letters)
+    for at, each in work.unreadable(stood):
+        topic, partition, offset = at
+        text = f"record cannot be read: topic={topic} partition={partition} offset={offset} reason={each.reason}"
+        if not each.is_letter:
+            raise RefusedRecordError(text, at)
+        if settings.dead_letters is None:
+            raise RefusedRecordError(f"{text} fix='{way_on(work.name, offset)}'", at)
+        bad.add(work.name, settings.max_bad, 1, text, at)
+        source = OffsetRange(topic=topic, partition=partition, start_offset=offset, end_offset=offset + 1)
+        reason = BadRecord(index=0, reason=f"table={work.name} {each.reason}")
+        letters.send(raw_record(settings, source, offset), [reason], source)
+    letters.flush()
+    return bad.count
+
+
 TableRunner = LocalTables | ClusterTables
 
 
@@ -106,6 +150,15 @@ class JobPosition:
 
     offsets: dict[TopicPosition, int] = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)  # the newest changes of the source
+    topic_ids: TopicIds = field(default_factory=dict)  # as far as they are known
+
+    def without(self, topics: Collection[str]) -> "JobPosition":
+        """The position without topics that were made again."""
+        return JobPosition(
+            offsets=without_topics(self.offsets, topics),
+            marks={each: mark for each, mark in self.marks.items() if each[0].rpartition("/")[0] not in topics},
+            topic_ids={name: each for name, each in self.topic_ids.items() if name not in topics},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +192,8 @@ class Writers:
         found = self._open.get(name)
         return None if found is None else found.position
 
-    def open(self, table: Table) -> dict[TopicPosition, int]:
-        """Have a session at this version of a table. Returns: the job's position in it."""
+    def open(self, table: Table, *, made_again: Collection[str] = ()) -> dict[TopicPosition, int]:
+        """Have a session at this version of a table. Returns: the job's position in it, without topics made again."""
         found = self._open.pop(table.name, None)
         if found is None:
             session: WriteSession[ChangeRows] = WriteSession(
@@ -161,21 +214,24 @@ class Writers:
         elif found.table.schema.id != table.schema.id:
             found.session.continue_at(table.files)
             found = _Open(table, found.session, found.position)
+        found = replace(found, position=found.position.without(made_again))
         self._open[table.name] = found
         return dict(found.position.offsets)
 
-    def write(
-        self, table: Table, rows: ChangeRows, batch_id: int, offsets: Mapping[TopicPosition, int], marks: Marks
-    ) -> CommitResult:
+    def write(self, table: Table, rows: ChangeRows, batch_id: int, work: TableWork, marks: Marks) -> CommitResult:
         """Write the batch of a table, unless it is there. Raises: FluvialError, see ``WriteSession.write``."""
         found = self._open[table.name]
         position = found.position
-        ends = {**position.offsets, **offsets}
-        notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, {}))}
+        ends = {
+            **position.offsets,
+            **{each: max(end, position.offsets.get(each, 0)) for each, end in work.ends.items()},
+        }
+        topic_ids = {**position.topic_ids, **work.topic_ids}
+        notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, topic_ids))}
         if marks:
             notes[CDC_MARKS_KEY] = json.dumps([[*place, mark.to_json()] for place, mark in sorted(marks.items())])
         done = found.session.write(rows, batch_id=batch_id, notes=notes)
-        position.offsets, position.marks = ends, marks
+        position.offsets, position.marks, position.topic_ids = ends, marks, topic_ids
         return done
 
     def truncate(self, table: Table, batch_id: int) -> None:
@@ -217,8 +273,10 @@ def position_in(table: Table, job: str) -> JobPosition:
             break
         if found.properties.get(CDC_JOB_KEY) == job and CDC_OFFSETS_KEY in found.properties:
             marks = json.loads(found.properties.get(CDC_MARKS_KEY, "[]"))
+            offsets = json.loads(found.properties[CDC_OFFSETS_KEY])
             return JobPosition(
-                offsets=from_json(json.loads(found.properties[CDC_OFFSETS_KEY])),
+                offsets=from_json(offsets),
+                topic_ids=topic_ids_of(offsets),
                 marks={(place, source): Mark.from_json(body) for place, source, body in marks},
             )
     return JobPosition()

@@ -13,7 +13,7 @@ import click
 from engine.cdc.report import BatchReport
 from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
 from engine.cdc.state import RESNAPSHOT
-from engine.cdc.status import check_known, job_status, latest_offsets, skip_position, table_positions
+from engine.cdc.status import check_known, job_status, latest_offsets, skipped, table_positions
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
@@ -172,10 +172,17 @@ def resume(chosen: Chosen, table: str) -> None:
 @click.option("--until", type=click.IntRange(min=0), required=True, metavar="OFFSET", help="First offset to read.")
 @_with_job
 def skip(chosen: Chosen, table: str, until: int) -> None:
-    """Let a parked table go on at an offset: the records before it are left out for good."""
+    """Let a parked table go on without the record that it cannot read.
+
+    Records from that one up to the offset are left out for good. Those before it, which wait with it, are written.
+    """
     state = cdc_state(*chosen)
-    skip_position(table, check_known(state, table, parked=True))
+    gone = skipped(table, check_known(state, table, parked=True), until)
     state.ask("skip", table, at_ms=int(time.time() * 1000), until=until)
+    console().print(
+        f"left out: topic={gone.topic} partition={gone.partition} "
+        f"offsets={gone.start_offset}..{gone.end_offset - 1}", soft_wrap=True,
+    )  # fmt: skip
 
 
 @cdc.command()

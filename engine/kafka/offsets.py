@@ -21,6 +21,8 @@ Offsets = Mapping[TopicPosition, int]
 """Next offset to read of each (topic, partition)."""
 TopicIds = Mapping[str, str]
 """Id of each topic; a recreated topic has a new one."""
+NO_IDS: Final[TopicIds] = {}
+"""Of topics whose ids are not known."""
 
 _RESERVED: Final = "@"  # not allowed in topic names
 _IDS_KEY: Final = "@topic-ids"
@@ -37,6 +39,8 @@ class OffsetRange:
     partition: int
     start_offset: int
     end_offset: int
+    topic_id: str = ""  # "" = not known
+    begins_again: bool = False  # the topic is another one of this name than at the position before
 
 
 def to_json(offsets: Offsets, topic_ids: TopicIds) -> dict[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ from logstore.format.source.column_values import (
 )
 from logstore.format.source.defaults import default_literal
 from logstore.format.source.ranges import OutOfRange
+from logstore.format.source.unavailable import has_placeholder
 from lsm.errors import InvalidInputError
 
 _ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
@@ -43,6 +44,14 @@ _NOTES: Final = {
     "io.debezium.data.Bits": "bits become bytes, the lowest first, and their number is not kept",
     "io.debezium.time.NanoTimestamp": "records with digits finer than a microsecond are refused",
 }
+_LEFT_OUT: Final = (
+    "an update that leaves a large value alone publishes null, which is stored: REPLICA IDENTITY FULL needed"
+)
+_OF_ARRAYS: Final = {
+    "io.debezium.time.MicroTime": "times in arrays are cut to milliseconds in the connector, and 24:00 becomes 00:00",
+    "io.debezium.data.Enum": "the connector publishes null for an array with a null in it",
+}
+_OF_SOURCE: Final = {"NAME": "the connector publishes null in changes after the snapshot"}
 _NO_DEFAULT: Final = "its default is not taken over, because nested columns have none: old rows are null"
 
 
@@ -135,6 +144,11 @@ def _field(column: SourceColumn) -> pa.Field:
 
 def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
     kind, note = _type_of(part, rules)
+    if kind is not None:
+        items = part.get("items") if part.get("type") == "array" else None
+        of_array = _OF_ARRAYS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
+        lost = (note, of_array, _OF_SOURCE.get(_source_type(part)), None if has_placeholder(part) else _LEFT_OUT)
+        note = "; ".join(filter(None, lost))
     default = part.get("default")
     text = None if kind is None or default is None else default_literal(part, kind)
     if kind is not None and default is not None and text is None:

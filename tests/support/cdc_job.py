@@ -35,6 +35,7 @@ class MemoryJob:
     commit_user: str = "query-1"
     runs: int = 0
     now_ms: int = 1_763_859_700_000
+    has_topic_ids: bool = False  # as clusters before Kafka 2.8
     _batches: CdcBatches | None = None
 
     @property
@@ -89,7 +90,8 @@ class MemoryJob:
         }
         earliest = dict.fromkeys(latest, 0)
         pending = self.state.pending(now_ms=self.now_ms, max_wait_ms=self.settings.max_wait_s * 1000)
-        return next_position(self.position, earliest, latest, pending, limit=None)
+        ids = {name: cluster.topic(name).topic_id for name in names} if self.has_topic_ids else {}
+        return next_position(self.position, earliest, latest, pending, limit=None, topic_ids=ids)
 
 
 def _ends(topics: LogTopics, name: str, partitions: range) -> Mapping[int, int]:

@@ -19,7 +19,8 @@ ScanAll = Callable[[Iterable[OffsetRange]], list[RangeScan]]
 
 def with_held(ranges: Sequence[OffsetRange], before: CutDecision | None) -> list[OffsetRange]:
     """The ranges of a batch from where the last one really ended, also of partitions without new records."""
-    held = {} if before is None else dict(before.ends)
+    again = {each.topic for each in ranges if each.begins_again}
+    held = {} if before is None else {each: end for each, end in before.ends.items() if each[0] not in again}
     found = [
         replace(each, start_offset=min(each.start_offset, held.pop((each.topic, each.partition), each.start_offset)))
         for each in ranges

@@ -22,11 +22,13 @@ from logstore.format.source.column_values import part_fields
 from logstore.json.arrow_bytes import flags, rows_where
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, Reading, row_reading
+from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 
 ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
+READ: Final = "r"  # of a snapshot
 NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
     "fix=set schemas.enable=true at both converters of the connector, use Avro, or declare the columns of the table"
@@ -103,6 +105,20 @@ class RefusedRecord:
     index: int
     reason: str
     source: SourceTable | None = None  # None: not known
+    is_letter: bool = True  # it alone is wrong; False: so is every record of its table
+
+
+RecordPlace = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+
+class RefusedRecordError(InvalidInputError):
+    """A record at which a table waits."""
+
+    def __init__(self, text: str, at: RecordPlace | None = None) -> None:
+        """``at`` is the first record that ``fluvial cdc skip`` leaves out; None: not known."""
+        super().__init__(text)
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +249,8 @@ def _declared_part(table: SourceTable, indices: IndexArray, declared: Declared) 
     part = declared(table)
     if part is not None:
         return [(part, np.ones(len(indices), bool))], []
-    return [], [RefusedRecord(index=int(each), reason=NO_SCHEMA_PART, source=table) for each in indices]
+    bad = [RefusedRecord(index=int(each), reason=NO_SCHEMA_PART, source=table, is_letter=False) for each in indices]
+    return [], bad
 
 
 def _parts_of(
@@ -244,7 +261,8 @@ def _parts_of(
         parts = [(_row_part(schema_part, key), mask) for key, mask in key_parts]
     except Exception as error:  # noqa: BLE001 - whatever one table's part is, the others go on
         reason = f"unexpected: {type(error).__name__}: {error}"
-        return [], [RefusedRecord(index=int(each), reason=reason, source=table) for each in indices]
+        bad = [RefusedRecord(index=int(each), reason=reason, source=table, is_letter=False) for each in indices]
+        return [], bad
     return parts, _refused(unreadable, indices, source=table)
 
 

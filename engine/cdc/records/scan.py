@@ -94,6 +94,7 @@ class RangeScan:
     bad: list[tuple[int, RefusedRecord]] = field(default_factory=list)  # with its offset
     chunks: list[Chunk] = field(default_factory=list)  # the first ones; those after them are to be read again
     lost: str | None = None  # the records are gone, and why
+    left_out: tuple[OffsetRange, ...] = ()  # records that a user has skipped
     runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
     ended: list[EndedTransaction] = field(default_factory=list)
 
@@ -150,15 +151,30 @@ def declared_parts(settings: CdcSettings) -> Declared:
     return declared
 
 
-def read_chunks(settings: CdcSettings, source: OffsetRange, consumers: IdleConsumers | None = None) -> Iterator[Chunk]:
-    """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
+def read_chunks(
+    settings: CdcSettings,
+    source: OffsetRange,
+    consumers: IdleConsumers | None = None,
+    left_out: Sequence[OffsetRange] = (),
+) -> Iterator[Chunk]:
+    """The records of a range, routed, without those that are left out. Raises: FluvialError, see ``read_range``."""
     split, declared = split_of(settings), declared_parts(settings)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
     columns = ["offset", "key", "value", OLD_KEY.name]
     found = read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns, kept=consumers)
     for records in found:
+        if left_out and (records := _without(records, source, left_out)).num_rows == 0:
+            continue
         routed = route(records["key"], records["value"], split=split, declared=declared)
         yield Chunk(records.drop_columns(["value"]), routed, records["offset"][-1].as_py() + 1)
+
+
+def _without(records: pa.RecordBatch, source: OffsetRange, left_out: Sequence[OffsetRange]) -> pa.RecordBatch:
+    offsets, stays = records["offset"].to_numpy(), np.ones(records.num_rows, bool)
+    for each in left_out:
+        if (each.topic, each.partition) == (source.topic, source.partition):
+            stays &= (offsets < each.start_offset) | (offsets >= each.end_offset)
+    return records.filter(pa.array(stays))
 
 
 def raw_record(settings: CdcSettings, source: OffsetRange, offset: int) -> pa.RecordBatch:
@@ -169,7 +185,11 @@ def raw_record(settings: CdcSettings, source: OffsetRange, offset: int) -> pa.Re
 
 
 def scan_range(
-    settings: CdcSettings, source: OffsetRange, budget: Budget | None = None, consumers: IdleConsumers | None = None
+    settings: CdcSettings,
+    source: OffsetRange,
+    budget: Budget | None = None,
+    consumers: IdleConsumers | None = None,
+    left_out: tuple[OffsetRange, ...] = (),
 ) -> RangeScan:
     """Look at a range.
 
@@ -178,13 +198,14 @@ def scan_range(
         source: the range.
         budget: for records to keep; None: none are.
         consumers: of the job, one of which reads; None: a new one.
+        left_out: records that count as none.
 
     Raises:
         UnavailableError: the brokers do not answer.
     """
-    found, keeps = RangeScan(source=source), budget is not None
+    found, keeps = RangeScan(source=source, left_out=left_out), budget is not None
     try:
-        for chunk in read_chunks(settings, source, consumers):
+        for chunk in read_chunks(settings, source, consumers, left_out):
             offsets = chunk.records["offset"].to_numpy()
             has_old_keys = chunk.records[OLD_KEY.name].null_count < len(offsets)
             for piece in chunk.routed.pieces:

@@ -14,7 +14,7 @@ from engine.cdc.records.computed import computed_column, inputs
 from engine.cdc.records.declared import without_guesses
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
-from engine.cdc.records.routing import RecordPiece, RowPart
+from engine.cdc.records.routing import RecordPiece, RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
@@ -33,12 +33,11 @@ from logstore.format.source.unavailable import columns_of_masks, mask_column
 from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY
-from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
-class TooManyBadError(InvalidInputError):
+class TooManyBadError(RefusedRecordError):
     """A table has more unreadable records than the job allows: it is parked."""
 
 
@@ -52,6 +51,7 @@ class TableSource:
     sequence: PartSequence
     constants: Mapping[str, str]
     repeated: tuple[Repeated, ...] = ()  # changes in there are in the table
+    left_out: tuple[OffsetRange, ...] = ()  # see ``RangeScan``
 
 
 @dataclass(slots=True)
@@ -62,14 +62,15 @@ class BadCount:
     count: int = 0
     first: str | None = None
 
-    def add(self, table: str, most: int, count: int, reason: str) -> None:
+    def add(self, table: str, most: int, count: int, reason: str, at: RecordPlace | None = None) -> None:
         """Count bad records. Raises: TooManyBadError: more than the job allows."""
         self.first = self.first or reason
         self.count += count
         if self.count > self.allowed:
             raise TooManyBadError(
                 f"too many records cannot be decoded: table={table} bad={self.count} max-bad={most} "
-                f"first='{self.first}'"
+                f"first='{self.first}'",
+                at,
             )
 
 
@@ -107,19 +108,19 @@ class ChangeRows:
         for each in self.sources:
             by_range.setdefault(each.range, []).append(each)
         for source, wanted in by_range.items():
-            for chunk in self._chunks(source):
+            for chunk in self._chunks(source, wanted[0].left_out):
                 rows, bad = self._of_chunk(chunk, wanted)
                 self._report(chunk, bad, source, letters)
                 if rows is not None and rows.num_rows:
                     yield rows
         letters.flush()
 
-    def _chunks(self, source: OffsetRange) -> Iterator[Chunk]:
+    def _chunks(self, source: OffsetRange, left_out: Sequence[OffsetRange]) -> Iterator[Chunk]:
         kept = self.kept.get(position_of(source), ())
         yield from kept
         start = kept[-1].end_offset if kept else source.start_offset
         if start < source.end_offset:
-            yield from read_chunks(self.settings, replace(source, start_offset=start))
+            yield from read_chunks(self.settings, replace(source, start_offset=start), left_out=left_out)
 
     def _of_chunk(self, chunk: Chunk, wanted: Sequence[TableSource]) -> tuple[pa.RecordBatch | None, list[BadRecord]]:
         by_source = {each.source: each for each in wanted}
@@ -136,9 +137,10 @@ class ChangeRows:
             stamps = stamps_of(piece.meta, at) if own.repeated else None
             if stamps is not None:
                 is_wanted &= ~np.isin(at, stamps.offsets[is_repeated(stamps, own.repeated)])
-            names, codes = own.sequence.run_of_rows(position_of(own.range), at)
-            for code in np.unique(codes[is_wanted]).tolist():
-                mask = is_wanted & (codes == code)
+            names, codes = own.sequence.run_of_rows(position_of(own.range), piece.part.digest, at[is_wanted])
+            for code in np.unique(codes).tolist():
+                mask = is_wanted.copy()
+                mask[is_wanted] = codes == code
                 rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
                 found.append(rows)
                 places.append(where)
@@ -281,16 +283,22 @@ class ChangeRows:
             return
         first = min(bad, key=lambda each: each.index)
         offset = chunk.records["offset"][first.index].as_py()
+        at = (source.topic, source.partition, offset)
         text = (
             f"record cannot be decoded: table={self.table} topic={source.topic} partition={source.partition} "
             f"offset={offset} reason={first.reason}"
         )
         if self.settings.dead_letters is None:
-            raise TooManyBadError(f"{text} fix=correct the source, set dead-letters to a topic, or skip the record")
-        self.bad.add(self.table, self.settings.max_bad, len(bad), text)
+            raise TooManyBadError(f"{text} fix='{way_on(self.table, offset)}'", at)
+        self.bad.add(self.table, self.settings.max_bad, len(bad), text, at)
         for each in bad:
             record = raw_record(self.settings, source, chunk.records["offset"][each.index].as_py())
             letters.send(record, [BadRecord(index=0, reason=f"table={self.table} {each.reason}")], source)
+
+
+def way_on(table: str, offset: int) -> str:
+    """What a user does about a record that cannot be read."""
+    return f"correct the source, set dead-letters to a topic, or: fluvial cdc skip {table} --until {offset + 1}"
 
 
 def _already_split(part: Mapping[str, Any] | None) -> Split:

@@ -3,10 +3,11 @@
 A part describes the source table until the next one. So each topic partition has a sequence of *runs*: from an offset
 on, rows are of this part. A part that comes back (a column dropped and added again) begins a run of its own, because
 its column is another one: existing rows of the source have no value in it. A run is planned once and remembered, so
-that a replay finds the same columns.
+that a replay finds the same columns; it may be forgotten when the table has all its rows, and its name is never used
+again. So a batch may have any number of parts.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from engine.cdc.rules.names import name_in_table
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
 from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.words import IndexArray
 
 CHANGE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -34,8 +35,9 @@ WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "fail": dict.fromkeys(CHANGE_KINDS, "fail"),
 }
 """One word for all kinds, as what differs from the defaults."""
-_KEPT_RUNS: Final = 8  # of each partition: a replay goes back one batch
+_KEPT_RUNS: Final = 8  # of each partition, also when the table has their rows
 _KEPT_PLANS: Final = 64
+_FORMER_KEPT_RUNS: Final = 8  # in states without numbers of runs, where more of them may have been
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +65,67 @@ class PartSequence:
 
     live: Mapping[str, str] = field(default_factory=dict)  # of the newest part
     former: tuple[str, ...] = ()  # source columns that have been there
+    used: tuple[str, ...] = ()  # columns of the table that a plan has had
     plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
     runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
+    numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by position: how often a digest began
 
-    def run_of_rows(self, position: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
-        """The runs of a partition, and for each offset the index of its run."""
-        runs = self.runs[position]
-        starts = np.array([start for start, _ in runs])
-        return [name for _, name in runs], np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
+    def run_of_rows(self, position: str, digest: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
+        """The runs of a part in a partition, and for each offset the index of its run.
+
+        Raises:
+            CorruptDataError: a row comes before all runs of its part that are known.
+        """
+        runs = [run for run in self.runs.get(position, ()) if _digest_of(run[1]) == digest]
+        found = np.searchsorted(np.array([start for start, _ in runs], np.int64), offsets, side="right") - 1
+        if found.size and found.min() < 0:
+            raise CorruptDataError(
+                f"the columns of a record are not known any more: at={position} offset={offsets[int(found.argmin())]} "
+                "fix='fluvial cdc resnapshot'"
+            )
+        return [name for _, name in runs], found
+
+    def behind(self, stood: Mapping[str, int]) -> "PartSequence":
+        """Without runs and plans that no row needs behind these offsets by position.
+
+        Where there are several partitions, plans stay for those that meet a part later.
+        """
+        runs = dict(self.runs)
+        for position, own in self.runs.items():
+            passed = sum(start <= stood.get(position, 0) for start, _ in own)
+            runs[position] = own[max(0, min(passed - 1, len(own) - _KEPT_RUNS)) :]
+        newest = list(self.plans)[-_KEPT_PLANS if len(runs) == 1 else 0 :]
+        needed = {name for own in runs.values() for _, name in own} | set(newest)
+        return replace(self, runs=runs, plans={name: plan for name, plan in self.plans.items() if name in needed})
+
+    def without(self, topics: Collection[str]) -> "PartSequence":
+        """Without the runs of topics whose offsets count from 0 again; their numbers stay."""
+        return replace(self, runs={at: own for at, own in self.runs.items() if at.rpartition("/")[0] not in topics})
 
     def to_json(self) -> dict[str, Any]:
         """For the state's file."""
         return {
             "live": dict(self.live),
             "former": list(self.former),
+            "used": list(self.used),
             "plans": {name: dict(plan) for name, plan in self.plans.items()},
             "runs": {position: [list(run) for run in runs] for position, runs in self.runs.items()},
+            "numbers": {position: dict(numbers) for position, numbers in self.numbers.items()},
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "PartSequence":
-        """The inverse of ``to_json``."""
+        """The inverse of ``to_json``; what states of earlier versions lack is taken from their runs and plans."""
+        plans: Mapping[str, Mapping[str, str]] = body["plans"]
+        runs = {position: tuple((int(at), name) for at, name in runs) for position, runs in body["runs"].items()}
+        columns = dict.fromkeys(column for plan in (*plans.values(), body["live"]) for column in plan.values())
         return cls(
             live=body["live"],
             former=tuple(body["former"]),
-            plans=body["plans"],
-            runs={position: tuple((int(at), name) for at, name in runs) for position, runs in body["runs"].items()},
+            used=tuple(body.get("used", columns)),
+            plans=plans,
+            runs=runs,
+            numbers=body.get("numbers") or {position: _numbers(own, plans) for position, own in runs.items()},
         )
 
 
@@ -133,23 +170,21 @@ def pass_through(
     Raises:
         InvalidInputError: a rule says ``fail``, or the type of a key column has changed.
     """
-    runs = sequence.runs.get(seen.position, ())
-    before = [name for start, name in runs if start <= seen.offset]
+    before = [name for start, name in sequence.runs.get(seen.position, ()) if start <= seen.offset]
     if before and _digest_of(before[-1]) == seen.digest:
         return PassedPart(changes=(), sequence=sequence)  # a replay, or the same part in the next batch
-    at_hand = [name for start, name in runs if start == seen.offset]
-    if at_hand:
-        return PassedPart(changes=(), sequence=sequence)
-    name = _next_name(seen.digest, before)
+    name = _next_name(sequence, seen)
     if name in sequence.plans:  # another partition has brought it
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
     changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, has_defaults=has_defaults)
-    plans = {**sequence.plans, name: plan}
+    dropped = {each.path[0] for each in changes if isinstance(each, DropColumn)}
+    plans = {other: _without(each, dropped) for other, each in sequence.plans.items()} if dropped else sequence.plans
     grown = replace(
         sequence,
         live=plan,
         former=tuple(dict.fromkeys((*sequence.former, *(each.name for each in seen.columns)))),
-        plans=dict(list(plans.items())[-_KEPT_PLANS:]),
+        used=tuple(each for each in dict.fromkeys((*sequence.used, *plan.values())) if each not in dropped),
+        plans={**plans, name: plan},
     )
     return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
 
@@ -191,8 +226,7 @@ def _planned(
         kind = "add" if own is None else "retype"
         if _rule(kind, rules, seen, column) == "ignore":
             continue
-        used = {each for earlier in sequence.plans.values() for each in earlier.values()}
-        free = _free(wanted, known, column.type, used | {*plan.values(), *keys})
+        free = _free(wanted, known, column.type, {*sequence.used, *plan.values(), *keys})
         plan[column.name] = free
         if free not in known:
             default = column.default if has_defaults and kind == "add" else None
@@ -255,16 +289,34 @@ def _free(name: str, known: Mapping[str, DataType], wanted: DataType, used: Coll
     return free
 
 
-def _next_name(digest: str, before: Sequence[str]) -> str:
+def _next_name(sequence: PartSequence, seen: SeenPart) -> str:
     """The run's name: a digest that has been there gets a number, which is the same in every partition."""
-    count = sum(_digest_of(each) == digest for each in before)
-    return digest if count == 0 else f"{digest}#{count + 1}"
+    count = sequence.numbers.get(seen.position, {}).get(seen.digest, 0)
+    return seen.digest if count == 0 else f"{seen.digest}#{count + 1}"
+
+
+def _numbers(runs: Sequence[tuple[int, str]], plans: Iterable[str]) -> dict[str, int]:
+    """How often each digest has begun in a partition, from what an earlier version has kept of its runs and plans."""
+    found: dict[str, int] = {}
+    for name in [*(name for _, name in runs), *(plans if len(runs) >= _FORMER_KEPT_RUNS else ())]:
+        found[_digest_of(name)] = max(found.get(_digest_of(name), 0), int(name.partition("#")[2] or 1))
+    return found
 
 
 def _digest_of(name: str) -> str:
     return name.partition("#")[0]
 
 
+def _without(plan: Mapping[str, str], columns: Collection[str]) -> dict[str, str]:
+    return {name: column for name, column in plan.items() if column not in columns}
+
+
 def _with_run(sequence: PartSequence, seen: SeenPart, name: str) -> PartSequence:
-    runs = sorted((*sequence.runs.get(seen.position, ()), (seen.offset, name)))
-    return replace(sequence, runs={**sequence.runs, seen.position: tuple(runs[-_KEPT_RUNS:])})
+    runs = tuple(sorted((*sequence.runs.get(seen.position, ()), (seen.offset, name))))
+    own = sequence.numbers.get(seen.position, {})
+    numbers = {**own, seen.digest: own.get(seen.digest, 0) + 1}
+    return replace(
+        sequence,
+        runs={**sequence.runs, seen.position: runs},
+        numbers={**sequence.numbers, seen.position: numbers},
+    )

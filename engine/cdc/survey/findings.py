@@ -6,9 +6,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.cdc.records.part_columns import key_names
-from engine.cdc.records.routing import Declared, RowPart, is_row_part, nothing_declared, route
+from engine.cdc.records.routing import READ, Declared, RowPart, is_row_part, nothing_declared, route
 from engine.cdc.rules.names import SourceTable, TableTarget, is_excluded, name_in_table
 from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.settings import SKIP, CdcSettings
@@ -69,7 +70,7 @@ class Survey:
 @dataclass(slots=True)
 class _Met:
     topics: list[str] = field(default_factory=list)
-    parts: list[tuple[str, RowPart]] = field(default_factory=list)  # with the topic partition, in order
+    parts: list[tuple[str, RowPart, bool]] = field(default_factory=list)  # by topic partition; of a snapshot's rows
 
 
 def survey(
@@ -112,9 +113,10 @@ def _look(sample: TopicSample, split: Split, declared: Declared, met: dict[Sourc
             of = met.setdefault(piece.source, _Met())
             if sample.topic not in of.topics:
                 of.topics.append(sample.topic)
-            digests = [part.digest for at, part in of.parts if at == position]
+            digests = [part.digest for at, part, _ in of.parts if at == position]
             if piece.part is not None and piece.part.digest not in digests[-1:]:
-                of.parts.append((position, piece.part))
+                is_read = pc.all(pc.equal(pc.struct_field(piece.meta, "op"), READ)).as_py() is True
+                of.parts.append((position, piece.part, is_read))
         if routed.bad and not routed.pieces:
             problem = routed.bad[0].reason
         kinds |= set(_kinds_of(batch, split))
@@ -159,7 +161,7 @@ def _table(source: SourceTable, met: _Met, settings: CdcSettings) -> SurveyedTab
         key=key,
         key_from=key_from,
         columns=columns,
-        changes=tuple(dict.fromkeys(_changes([part for _, part in met.parts], settings))),
+        changes=tuple(dict.fromkeys(_changes([each[1:] for each in met.parts], settings))),
         problems=tuple(problems) if target is not None else (),
         joins=target is not None and target.joins,
     )
@@ -186,9 +188,9 @@ def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) ->
     return SurveyedColumn(source=column, name=name, type=str(data_type_of(column.type)), note="; ".join(notes))
 
 
-def _changes(parts: Sequence[RowPart], settings: CdcSettings) -> Iterator[str]:
-    """What lies between two parts, and what a job does with it."""
-    for before, after in pairwise(parts):
+def _changes(parts: Sequence[tuple[RowPart, bool]], settings: CdcSettings) -> Iterator[str]:
+    """What lies between two parts, of which each may be that of a snapshot's rows, and what a job does with it."""
+    for (before, is_read), (after, is_again) in pairwise(parts):
         old = {each.name: each for each in columns_of_part(before.row, settings.types) if not each.refused}
         new = {each.name: each for each in columns_of_part(after.row, settings.types) if not each.refused}
         for name, column in new.items():
@@ -202,6 +204,8 @@ def _changes(parts: Sequence[RowPart], settings: CdcSettings) -> Iterator[str]:
                 yield f"column {name} changes from {known} to {kind}: {_rule(settings, change)}"
         for name in old.keys() - new.keys():
             yield f"column {name} is dropped: {_rule(settings, 'drop')}"
+            if is_read and not is_again:
+                yield f"column {name} may be a generated one: pgoutput leaves it out, so rows that change have null"
         if key_names(before) != key_names(after):
             names = [",".join(key_names(each)) or "none" for each in (before, after)]
             yield f"the key changes from {names[0]} to {names[1]}: it waits until a snapshot makes it again"

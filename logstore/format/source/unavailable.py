@@ -1,15 +1,18 @@
 """Placeholders that a connector writes where a value was not available to it.
 
 PostgreSQL does not log a large (TOAST) value that an update left alone. Debezium then writes its placeholder in the
-type of the column: as text, as its bytes, as an array of the one text, as an array of the numbers of its bytes, as a
-map of the text to itself, or as the text of that map (``hstore.handling.mode=json``).
+type of the column: as text, as its bytes, as an array of the one text, as an array of the numbers of its bytes, as an
+array of the one UUID that Java makes of its bytes (version 3), as a map of the text to itself, or as the text of that
+map (``hstore.handling.mode=json``). For other arrays it writes null, see ``has_placeholder``.
 
 Source: Debezium PostgreSQL connector, ``unavailable.value.placeholder``.
 """
 
+import hashlib
 import json
+import uuid
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +24,25 @@ from lsm.keys.words import BoolArray
 
 UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"
 """The placeholder, unless the connector has another."""
+_MARKED_ELEMENTS: Final[Mapping[str, frozenset[str | None]]] = {
+    "string": frozenset({None, "io.debezium.data.Uuid", "io.debezium.data.Json", "io.debezium.data.Xml"}),
+    "int32": frozenset({None, "io.debezium.time.Date"}),
+    "int64": frozenset({None}),
+    "bytes": frozenset({None}),
+}
+"""Elements of arrays that have a placeholder, by type and meaning."""
+_MOST_SMALL_BITS: Final = 8 * 2000
+
+
+def has_placeholder(part: Mapping[str, Any]) -> bool:
+    """Whether a column of a schema part has a placeholder; where it has none, a value that is left out is null."""
+    if part.get("name") == "io.debezium.data.Bits":
+        length = str((part.get("parameters") or {}).get("length", ""))
+        return length.isdigit() and int(length) <= _MOST_SMALL_BITS  # never stored apart
+    if part.get("type") != "array":
+        return True
+    items = part.get("items") or {}
+    return items.get("name") in _MARKED_ELEMENTS.get(str(items.get("type")), ())
 
 
 def placeholders(values: pa.Array, placeholder: str) -> BoolArray:
@@ -89,8 +111,16 @@ def _lists(values: pa.ListArray, placeholder: str) -> BoolArray:
         return found
     rows = np.flatnonzero(lengths == 1)
     if rows.size:
-        found[rows] = placeholders(values.take(pa.array(rows)).flatten(), placeholder)
+        inner = values.take(pa.array(rows)).flatten()
+        found[rows] = placeholders(inner, placeholder)
+        if pa.types.is_string(element):
+            found[rows] |= flags(pc.equal(inner, _uuid_of(placeholder)))
     return found
+
+
+def _uuid_of(placeholder: str) -> str:
+    """Source: Java's ``UUID.nameUUIDFromBytes``."""
+    return str(uuid.UUID(bytes=hashlib.md5(placeholder.encode(), usedforsecurity=False).digest(), version=3))
 
 
 def _maps(values: pa.MapArray, placeholder: str) -> BoolArray:

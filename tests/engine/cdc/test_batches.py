@@ -34,7 +34,7 @@ from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.errors import UnavailableError
 from tests.support.cdc_job import MemoryJob, memory_job
-from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
+from tests.support.change_events import Field, Record, SourceTable, decimal, int32, int64, send, text, tombstone
 
 ORDERS = SourceTable("orders", [int32("id", optional=False), text("state"), decimal("amount", 10, 2)])
 USERS = SourceTable("users", [int64("id", optional=False), text("name")])
@@ -146,6 +146,55 @@ def test_schema_changes_in_one_batch_are_passed_through_in_order_of_offsets(job:
     job.batch(again.update({"id": 5, "a": 56, "r": "six"}))
     assert job.rows("t")[4]["a_2"] == 56  # known from the state, not guessed
     assert len(job.catalog.table("shop.t").schema.fields) == 7
+
+
+def migrations() -> tuple[list[Record], list[dict[str, object]]]:
+    """A script that adds 12 columns, drops 8, and makes one of another type again, with a row behind each change."""
+    records: list[Record] = []
+    rows: list[dict[str, object]] = []
+    columns = [int32("id", optional=False), int32("x")]
+
+    def changed(*now: Field) -> None:
+        columns[:] = now
+        row: dict[str, object] = {each["field"]: None for each in columns} | {"id": len(rows)}
+        if "x" in row:
+            row["x"] = "text" if columns[-1] == text("x") else 100 + len(rows)
+        records.append(SourceTable("t", list(columns)).insert(row))
+        rows.append(row)
+
+    changed(*columns)
+    for number in range(12):
+        changed(*columns, int32(f"c{number}"))
+    for row in rows:
+        row.pop("x")
+    changed(*(each for each in columns if each["field"] != "x"), text("x"))
+    for number in range(8):
+        changed(*(each for each in columns if each["field"] != f"c{number}"))
+    return records, rows
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_any_number_of_schema_parts_comes_in_one_batch(job: MemoryJob, size: int) -> None:
+    """A first start on a topic with history, or a job that was down over a script; then a lost checkpoint."""
+    records, rows = migrations()
+    for begin in range(0, len(records), size):
+        job.batch(*records[begin : begin + size])
+        job.restarted()
+    live = job.state.table("t").sequence.live
+    expected = [{name: row.get(name) for name in live} for row in rows]
+
+    def found() -> list[dict[str, object]]:
+        return sorted(
+            ({name: row[column] for name, column in live.items()} for row in job.rows("t")), key=lambda row: row["id"]
+        )
+
+    assert found() == expected
+    before = job.catalog.table("shop.t").schema.column_names
+    job.position, job.batch_id, job.commit_user = {}, -1, "query-2"
+    job.restarted()
+    job.batch()
+    assert (found(), job.catalog.table("shop.t").schema.column_names) == (expected, before)
+    assert job.state.table("t").sequence.live == live
 
 
 def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
@@ -357,6 +406,45 @@ def test_values_that_the_source_left_out_are_those_of_the_table(job: MemoryJob) 
     job.restarted()
     job.batch(docs.update({"id": 1, "v": 3, "body": left_out}))
     assert job.rows("docs") == [{"id": 1, "v": 3, "body": "long"}]
+
+
+UUID_OF_PLACEHOLDER = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # as a connector has published it
+
+
+@pytest.mark.parametrize(("placeholder", "published"), [
+    ("__debezium_unavailable_value", UUID_OF_PLACEHOLDER), ("gone", "50c1f58b-e7f5-347e-8f53-d64c094783c2"),
+])  # fmt: skip
+@pytest.mark.parametrize("meaning", [{}, {"name": "io.debezium.data.Uuid"}])
+def test_a_large_array_of_uuids_that_is_left_out_keeps_its_values(
+    tmp_path: Path, meaning: Field, placeholder: str, published: str
+) -> None:
+    """Its placeholder is the UUID of the placeholder's bytes: in the batch, over batches, and as a key moves."""
+    items = {"type": "string", "optional": True, **meaning}
+    sets = SourceTable("sets", [int32("id"), {"type": "array", "items": items, "optional": True, "field": "members"}])
+    many = [f"{number:08d}-0000-4000-8000-000000000000" for number in range(700)]
+    left_out = [published]
+    with job_with(tmp_path, placeholder=placeholder) as job:
+        job.batch(sets.insert({"id": 1, "members": many}), sets.update({"id": 1, "members": left_out}))
+        assert job.rows("sets") == [{"id": 1, "members": many}]
+        job.batch(sets.update({"id": 1, "members": left_out}), sets.insert({"id": 2, "members": left_out}))
+        job.batch(sets.update({"id": 3, "members": [*left_out, *left_out]}), sets.update({"id": 4, "members": None}))
+        create = sets.insert({"id": 5, "members": left_out})
+        job.batch(sets.delete({"id": 1, "members": None}), (*create, {"__debezium.oldkey": b'{"id":1}'}))
+        assert {row["id"]: row["members"] for row in job.rows("sets")} == {
+            2: left_out, 3: [*left_out, *left_out], 4: None, 5: many,
+        }  # fmt: skip
+
+
+def test_columns_that_a_connector_leaves_out_are_reported(job: MemoryJob, caplog: pytest.LogCaptureFixture) -> None:
+    """A generated one is in the rows of the snapshot only; what a DROP COLUMN took is not in the changes either."""
+    first = SourceTable("t", [int32("id", optional=False), int32("a"), int32("twice")])
+    job.batch(first.read({"id": 1, "a": 1, "twice": 2}, snapshot="true"))
+    later = first.with_columns(int32("id", optional=False), int32("a"))
+    job.batch(later.update({"id": 1, "a": 3}), later.insert({"id": 2, "a": 1}))
+    (line,) = [each.getMessage() for each in caplog.records if "not in the changes any more" in each.getMessage()]
+    assert "table=t columns=twice source=public.t at=shop.public.t/0 offset=2" in line
+    assert "generated" in line
+    assert job.rows("t") == [{"id": 1, "a": 3, "twice": None}, {"id": 2, "a": 1, "twice": None}]
 
 
 def test_rows_that_have_the_values_may_have_come_in_another_range(job: MemoryJob) -> None:

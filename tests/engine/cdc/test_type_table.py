@@ -112,5 +112,8 @@ def test_what_a_type_loses_is_on_the_page_and_in_the_plan() -> None:
     rows = documented("PostgreSQL")
     lossy = {POSTGRES[source] for sources, _, remark in rows for source in sources if re.search(LOSSES, remark)}
     assert lossy == {"b8", "vb", "iv", "tz"}
-    assert losses("types", "contrib").keys() == lossy
+    found = losses("types", "contrib")
+    left_out = {name for name, note in found.items() if "REPLICA IDENTITY FULL needed" in note}
+    assert left_out == {"ba", "na", "tsa", "tza"}  # large values without a placeholder
+    assert {name for name, note in found.items() if not note.startswith("an update that leaves")} == lossy
     assert losses("modes").keys() >= {"ts", "tm"}  # time.precision.mode=connect

@@ -168,7 +168,8 @@ def test_what_is_lost_is_said(part: dict[str, Any], rules: TypeRules, fact: str)
 def test_what_is_exact_has_no_note_and_what_has_no_type_is_refused_with_the_reason() -> None:
     lossy = ("interval", "bit(9)", "timetz")
     exact = [part for name, part, rules, *_ in TABLE if rules is RULES and name not in lossy]
-    assert {each.note for part in exact for each in columns_of_part({"fields": [{**part, "field": "x"}]})} == {""}
+    notes = {each.note for part in exact for each in columns_of_part({"fields": [{**part, "field": "x"}]})}
+    assert {note for note in notes if "large value" not in note} == {""}  # which has a placeholder, or none
     for part in ({"type": "union"}, {}, array_of({"type": "union"}), {"type": "struct", "fields": []}):
         (column,) = columns_of_part({"fields": [{**part, "field": "x"}]})
         assert column.refused

@@ -24,7 +24,7 @@ from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from tests.stores import change_samples
 from tests.stores.debezium import ChangeRecord
-from tests.support.change_events import send
+from tests.support.change_events import Field, SourceTable, decimal, int32, send, text
 
 SETTINGS = CdcSettings(
     name="shop", database="shop", pattern=r"shop_.*", properties=KafkaProperties.parse({"bootstrap.servers": "x:1"})
@@ -132,6 +132,50 @@ def test_what_rules_of_types_lose_is_listed_as_well() -> None:
     assert declared.is_possible
     (only,) = declared.tables
     assert ([each.name for each in only.columns], only.key) == (["id", "t"], ("id",))
+
+
+def test_what_a_connector_leaves_out_of_changes_is_listed() -> None:
+    """Large arrays without a placeholder become null; a generated column is in the snapshot only."""
+    arrays: dict[str, Field] = {
+        "numbers": decimal("x", 10, 2), "doubles": {"type": "double"}, "flags": {"type": "boolean"},
+        "moments": {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        "times": {"type": "int64", "name": "io.debezium.time.MicroTime"},
+        "kinds": {"type": "string", "name": "io.debezium.data.Enum"},
+    }  # fmt: skip
+    kept: dict[str, Field] = {
+        "texts": {"type": "string"}, "ids": {"type": "string", "name": "io.debezium.data.Uuid"},
+        "ints": {"type": "int32"}, "longs": {"type": "int64"},
+        "days": {"type": "int32", "name": "io.debezium.time.Date"},
+    }  # fmt: skip
+
+    def bits(name: str, length: int) -> Field:
+        parameters = {"length": str(length)}
+        return {"type": "bytes", "name": "io.debezium.data.Bits", "parameters": parameters, "field": name}
+
+    columns = [int32("id", optional=False), int32("twice")]
+    columns += [
+        {"type": "array", "items": items, "optional": True, "field": name} for name, items in (arrays | kept).items()
+    ]
+    columns += [{**text("named"), "parameters": {"__debezium.source.column.type": "NAME"}}]
+    columns += [bits("few", 8), bits("many", 2**31 - 1)]
+    row: dict[str, object] = {each["field"]: None for each in columns}
+    first = SourceTable("t", columns)
+    later = first.with_columns(*(each for each in columns if each["field"] != "twice"))
+    streamed = {name: value for name, value in row.items() if name != "twice"}
+    records = [first.read(row | {"id": 1}), later.update(streamed | {"id": 1})]
+    published = [
+        ChangeRecord(topic="shop.t", partition=0, offset=at, key=each[1], value=each[2])
+        for at, each in enumerate(records)
+    ]
+    found = table(survey(topic_samples(published), SETTINGS, split_payloads), "t")
+    notes = {each.name: each.note for each in found.columns}
+    assert {name for name, note in notes.items() if "REPLICA IDENTITY FULL needed" in note} == {*arrays, "many"}
+    assert "cut to milliseconds" in notes["times"]
+    assert "null in it" in notes["kinds"]
+    assert "in changes after the snapshot" in notes["named"]
+    assert [each for each in found.changes if "generated" in each] == [
+        "column twice may be a generated one: pgoutput leaves it out, so rows that change have null"
+    ]
 
 
 @pytest.mark.long
