@@ -33,7 +33,7 @@ from filestore.options.option import similar
 from filestore.options.table_options import canonical_options
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
-from filestore.schema.schema_store import SchemaStore, new_schema
+from filestore.schema.schema_store import SchemaStore, new_schema, without_place
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
@@ -72,6 +72,7 @@ class FileCatalog:
         self.warehouse, self._io = place.root, place.io
         self._clock, self._names = clock or SystemClock(), names or RandomNames()
         metastore = open_metastore(self.options, place, self._clock)
+        self._defaults = without_place(canonical_options(self.options.table_defaults), warehouse=self.warehouse)
         self._tables, self._registry = metastore.names, metastore.registry
         if metastore.read_only is not None:
             self._io = ReadOnlyFiles(self._io, metastore.read_only)
@@ -149,7 +150,10 @@ class FileCatalog:
             schema,
             primary_key=primary_key,
             partition_by=partition_by,
-            options={**self.options.table_defaults, **canonical_options(options or {})},
+            options={
+                **self._defaults,
+                **without_place(canonical_options(options or {}), warehouse=self.warehouse, table_path=root),
+            },
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
