@@ -71,7 +71,7 @@ class Catalog:
         self._options = CatalogOptions.parse(options or {})
         place = warehouse if urlsplit(warehouse).scheme or not warehouse.strip() else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
-        self._defaults = without_place(canonical_options(self._options.table_defaults), warehouse=self._files.warehouse)
+        self._defaults = without_place(self._options.table_defaults, warehouse=self.warehouse)
         self._login = CatalogLogin(self._defaults)
         settle_when_opened(self)
 
@@ -192,9 +192,7 @@ class Catalog:
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))
         check_spelling("table", name)  # before there is a topic
-        own = without_place(
-            canonical_options(options or {}), warehouse=self.warehouse, table_path=self._files.table_path(name)
-        )
+        own = without_place(options, warehouse=self.warehouse, table_path=self._files.table_path(name))
         given = given_to_table(own, self._defaults)
         parsed = TableOptions.parse(given, primary_key=primary_key)
         stored = self._login.stored(given, own)

@@ -14,7 +14,7 @@ from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
-from filestore.options.table_options import canonical_options, given_to_table
+from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
 from filestore.schema.schema_store import new_schema, without_place
 from lsm.errors import InvalidInputError
@@ -53,7 +53,7 @@ def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
     """The options that are stored with a table that the job creates."""
     defaults = without_place(CatalogOptions.parse(job.catalog_options).table_defaults, warehouse=job.warehouse)
     path = "{}/{}.db/{}".format(job.warehouse, *name.split("."))
-    own = without_place(canonical_options(job.tables[name].options), warehouse=job.warehouse, table_path=path)
+    own = without_place(job.tables[name].options, warehouse=job.warehouse, table_path=path)
     return CatalogLogin(defaults).stored(given_to_table(own, defaults), own)
 
 

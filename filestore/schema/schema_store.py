@@ -21,22 +21,24 @@ from filestore.schema.validation import check_creatable, check_new_names, check_
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
-PLACE_KEYS: Final = ("path", "file.path")
+ROOT_KEYS: Final = ("path", "file.path")
 
 
-def without_place(options: Mapping[str, str], *, warehouse: str, table_path: str | None = None) -> dict[str, str]:
-    """Options of a new table without those that say where it lies: its catalog knows, and files do not say it.
+def without_place(
+    options: Mapping[str, str] | None, *, warehouse: str, table_path: str | None = None
+) -> dict[str, str]:
+    """Options of a new table, by today's keys, without those that say where it lies: its catalog knows.
 
     Raises: InvalidInputError: they name another place than the warehouse or the table's own directory.
     """
-    places = {warehouse, table_path}
-    for key in PLACE_KEYS:
-        if key in options and options[key].removeprefix("file://").rstrip("/") not in places:
+    places, texts = {warehouse, table_path}, canonical_options(options or {})
+    for key in ROOT_KEYS:
+        if key in texts and texts[key].removeprefix("file://").rstrip("/") not in places:
             raise InvalidInputError(
-                f"tables lie in the warehouse of their catalog: option={key} value={options[key]} "
+                f"tables lie in the warehouse of their catalog: option={key} value={texts[key]} "
                 f"warehouse={warehouse} fix='leave the option out, or use a catalog of that directory'"
             )
-    return {key: text for key, text in options.items() if key not in PLACE_KEYS}
+    return {key: text for key, text in texts.items() if key not in ROOT_KEYS}
 
 
 def new_schema(
@@ -65,7 +67,7 @@ def new_schema(
     texts = canonical_options(options or {})
     keys = _columns_of("primary-key", primary_key, texts)
     partitions = _columns_of("partition", partition_by, texts)
-    for key in PLACE_KEYS:
+    for key in ROOT_KEYS:
         texts.pop(key, None)  # where a table is does not stand inside it: see ``without_place``
     given = given_fields(columns)
     check_new_names(field.name for field in given)

@@ -28,7 +28,7 @@ from filestore.evolution.schema_change import parse_default
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options
-from filestore.schema.schema_store import PLACE_KEYS, without_place
+from filestore.schema.schema_store import ROOT_KEYS, without_place
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from lsm.undo import undoing
@@ -180,7 +180,7 @@ def _overlaid(
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
     own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX)
-    left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION, *PLACE_KEYS}
+    left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION, *ROOT_KEYS}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 
 
