@@ -181,7 +181,11 @@ class VersionOptions(OptionValues):
         "savepoint.create-interval", duration_ms, None, "Time between periodic savepoints.", STORAGE
     )
     savepoint_create_time_ms = Option(
-        "savepoint.create-time", time_of_day_ms, None, "Time of day of periodic savepoints, hh:mm.", STORAGE
+        "savepoint.create-time",
+        time_of_day_ms,
+        None,
+        "Time of day of periodic savepoints, hh:mm, daily or at the interval.",
+        STORAGE,
     )
     sink_savepoint_auto_tag = Option(
         "sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine.", STORAGE
