@@ -204,6 +204,7 @@ class Catalog:
             schema, primary_key=primary_key, partition_by=partition_by, options=stored, comment=comment, time_ms=0
         )
         settle_before_first_database(self)  # before anything is in a directory that looks like a database
+        parsed = parsed.with_only(self._login.opening(given))
         properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(stored.setdefault("bucket", "1"))
         topic = make_topic(
             properties,

@@ -78,7 +78,7 @@ class ManifestStore:
             names: of new files.
             partition_types: types of the partition columns.
             compression: of new files.
-            external_roots: directories outside of the table in which its data files may lie, by its options.
+            external_roots: directories outside of the table in which its files may lie, see ``external_roots``.
         """
         self._io = io
         self._paths = paths
@@ -230,12 +230,12 @@ class ManifestStore:
         return found
 
     def _check_external(self, path: str) -> None:
-        """Raises: ValueError for a path outside of the table that its options do not allow."""
+        """Raises: ValueError for a path outside of the table that its options and its opener do not allow."""
         if not is_below(path, self._external_roots):
             raise ValueError(
-                f"external path is not below a root of the table: path={path!r} "
-                f"option=data-file.external-paths value={','.join(self._external_roots) or None} "
-                "fix='add its directory to that option, if the table really has files there'"
+                f"external path is not below a root that the table names and its opener allows: path={path!r} "
+                f"option=data-file.external-paths allowed={','.join(self._external_roots) or None} "
+                f"fix='set the catalog option external-paths.allowed={path.rpartition('/')[0]} if you trust it'"
             )
 
     def _write_records(
