@@ -169,6 +169,7 @@ class TableStore:
             self.names,
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
+            format=self.options.manifest_format,
             external_roots=external_roots(self.schema.options),
         )
 

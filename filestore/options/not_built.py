@@ -69,7 +69,6 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
         instead="sequence numbers follow those of the files", closed=At.WRITE, harmless=("scan",)
     ),
     # not declared: options of Paimon that Fluvial has not
-    "manifest.format": NotBuilt(instead="its manifests are not Avro", closed=ALL, harmless=("avro",)),
     "scan.creation-time-millis": NotBuilt(instead=_PARTLY, closed=At.READ),
     "scan.file-creation-time-millis": NotBuilt(instead=_PARTLY, closed=At.READ),
     "scan.bucket": NotBuilt(instead=_PARTLY, closed=At.READ),
