@@ -124,11 +124,10 @@ class TableStore:
     @property
     def commit_backoff(self) -> Backoff:
         """The pauses of writers that lost a race: ``commit.min-retry-wait`` and ``commit.max-retry-wait``."""
-        options = self.options
         return Backoff(
             sleep=self.clock.sleep,
-            first_ms=options.commit_min_retry_wait_ms,
-            longest_ms=options.commit_max_retry_wait_ms,
+            first_ms=self.options.commit_min_retry_wait_ms,
+            longest_ms=self.options.commit_max_retry_wait_ms,
         )
 
     def check_commits(self) -> None:
@@ -180,6 +179,7 @@ class TableStore:
             self.names,
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
+            format=self.options.manifest_format,
             external_roots=external_roots(self.schema.options, self._allowed),
         )
 

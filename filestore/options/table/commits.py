@@ -18,6 +18,7 @@ from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, MIB, NUMBER
 from filestore.options.time_zone import UTC_ZONE, parse_time_zone
 
 _STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("values-time", "update-time"))
+_MANIFEST_FORMAT: Final = cast(Parser[Literal["avro", "orc", "parquet"]], choice("avro", "orc", "parquet"))
 
 
 class CommitOptions(OptionValues):
@@ -109,6 +110,15 @@ class CommitOptions(OptionValues):
         "Size that starts a full merge of manifests.",
         STORAGE,
         essential=True,
+    )
+    manifest_format = Option(
+        "manifest.format",
+        _MANIFEST_FORMAT,
+        "avro",
+        "Format of manifests and their lists; Paimon reads one alone in a table.",
+        STORAGE,
+        essential=True,
+        immutable=True,
     )
     manifest_compression = Option(
         "manifest.compression",
