@@ -303,7 +303,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             origin = self._origin(batch_id, rows)
             with self._after.emitting(origin, batch_id, rows):
                 done = commit(run_parts, self._after.properties(origin))
-            self.after_commit(done, batch_id, origin)
+            number = done.snapshot and done.snapshot.id
+            with following_a_commit(f"rows are visible: table={self._store.name} snapshot={number}"):
+                self.after_commit(done, batch_id, origin)
         return done
 
     @contextmanager
@@ -348,12 +350,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             self._dedicated.before_batch(self._writer.live)
 
     def after_commit(self, done: CommitResult, batch_id: int, origin: CommitOrigin | None) -> None:
-        """Report the commit, then look after the table. Raises: CommittedError, whatever fails: the rows are visible."""
-        number = None if done.snapshot is None else done.snapshot.id
-        with following_a_commit(f"rows are visible: table={self._store.name} snapshot={number}"):
-            self._follow(done, batch_id, origin)
-
-    def _follow(self, done: CommitResult, batch_id: int, origin: CommitOrigin | None) -> None:
+        """Report the commit, then look after the table."""
         if batch_id == BATCH_IDENTIFIER:
             tag_batch(self._store, done)
         self._after.report(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
