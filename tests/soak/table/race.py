@@ -26,7 +26,7 @@ from tests.soak.table.processes import Life, Processes, RaceError
 ALWAYS: Final = ("writer 0", "writer 1", "compactor 0", "expirer 0", "tagger 0", "reader 0")
 OTHERS: Final = ("saver 0", "brancher 0", "cleaner 0", "roller 0", "renamer 0", "compactor 1")
 _LEFT_BY_THE_DEAD: Final = frozenset(
-    {"fork", "tag", "savepoint", "claim", "rollback", "branch", "hint", "snapshots", "pending"}
+    {"fork", "tag", "savepoint", "claim", "rollback", "branch", "hint", "snapshots", "pending", "expiry"}
 )
 """Checks of ``verify`` that may find something behind killed processes: ``repair`` mends it."""
 
