@@ -137,13 +137,13 @@ def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
 
 def replace_tag(
     store: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
-) -> DeletedTag:
+) -> Tag:
     """Move a tag to another snapshot, and delete the files that only the old one used; see ``create_tag``.
 
     A tag that another process deletes or renames meanwhile is refused, or that process learns of this one.
 
     Returns:
-        The old tag.
+        The tag as it is now.
     """
     old, path = read_tag(store, name), store.paths.tag(name)
     store = store.as_found
@@ -167,9 +167,9 @@ def replace_tag(
 
     with_pending_tag(store, name, tag.snapshot, move, undo=undo, replaces=True)
     _write_success_file(store, name)
-    unused = delete_unused_of(store, old.snapshot, source=path)
+    delete_unused_of(store, old.snapshot, source=path)
     store.refs_changed()
-    return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
+    return tag
 
 
 def rename_tag(store: TableStore, name: str, target: str) -> Tag:

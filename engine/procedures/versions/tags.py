@@ -108,8 +108,7 @@ def replace_tag(table: Table, tag: str, snapshot: int | None = None, time_retain
         One row: the tag as it is now.
     """
     retained_ms = None if time_retained is None else parse_duration_ms("time_retained", time_retained)
-    tags.replace_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms)
-    return _made(tags.read_tag(table.store, tag))
+    return _made(tags.replace_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms))
 
 
 @procedure(_TAGS, aliases=_NAME)
