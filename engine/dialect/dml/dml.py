@@ -1,7 +1,10 @@
 """Statements that write rows."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,12 +16,14 @@ from engine.dialect.dml.target import RESULT_SCHEMA
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget
 from engine.dialect.query.reads import StatementReads
+from engine.dialect.query.references import written_table
 from engine.dialect.scope.context import SqlContext
 from engine.write.turns.ticket_queue import NoTurnError
 from lsm.errors import ConflictError
 from lsm.retry import retrying
 
-_ATTEMPTS: Final = 4
+_ATTEMPTS: Final = 16
+_repeats: Final[WeakValueDictionary[tuple[str, str], Lock]] = WeakValueDictionary()  # by warehouse and table
 _RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] = {
     exp.Insert: run_insert,
     exp.Delete: run_delete,
@@ -30,7 +35,9 @@ _RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] =
 def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     """INSERT, DELETE, UPDATE or MERGE, in one commit.
 
-    A change that was computed from a state that other writers have changed meanwhile is recomputed, a few times.
+    A change that was computed from a state that other writers have changed meanwhile is computed again. In this process
+    only one statement on a table does that at a time, and changes that come meanwhile wait for it: so of many threads
+    that change the same rows each has its turn, and none is beaten again and again.
 
     Args:
         context: the session.
@@ -47,8 +54,28 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     run = _RUN.get(type(statement.tree))
     if run is None:
         raise statement.source.problem("this statement cannot write rows", 0, len(statement.text))
-    done = retrying(lambda: run(context, statement), attempts=_ATTEMPTS, replan=_check_worthwhile)
+    repeats = _repeats.setdefault(_place(context, statement.tree), Lock())
+    try:
+        with repeats if repeats.locked() and _replaces(statement.tree) else nullcontext():
+            done = run(context, statement)
+    except ConflictError as conflict:
+        _check_worthwhile(conflict)
+        with repeats:
+            done = retrying(lambda: run(context, statement), attempts=_ATTEMPTS - 1, replan=_check_worthwhile)
     return _in_spark(context, statement) if done is None else done
+
+
+def _place(context: SqlContext, tree: exp.Expr) -> tuple[str, str]:
+    """Of the table that a statement writes, as far as its name says it."""
+    table = written_table(tree)
+    parts = [part.name for part in table.parts] if isinstance(table, exp.Table) else []
+    name = ".".join(parts if len(parts) > 1 else [context.database, *parts])
+    return context.catalog.warehouse, name.removeprefix(f"{context.catalog_name}.")
+
+
+def _replaces(tree: exp.Expr) -> bool:
+    """Whether a statement depends on rows that are there."""
+    return not isinstance(tree, exp.Insert) or bool(tree.args.get("where"))
 
 
 def _check_worthwhile(conflict: ConflictError) -> None:

@@ -8,8 +8,8 @@ from engine.dialect.grammar.clauses import (
     ColumnClause,
     no_checks,
     read_column,
+    read_default,
     read_expression_text,
-    read_literal,
     read_partition,
     read_position,
 )
@@ -191,7 +191,7 @@ def _column_changes(cursor: Cursor) -> list[SchemaChange]:
     if cursor.take("COMMENT"):
         return [ChangeComment(path, cursor.string())]
     if cursor.take("SET", "DEFAULT"):
-        return [ChangeDefault(path, read_literal(cursor))]
+        return [ChangeDefault(path, read_default(cursor))]
     if cursor.take("DROP", "DEFAULT"):
         return [ChangeDefault(path, None)]
     position = read_position(cursor)

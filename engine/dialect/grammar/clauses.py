@@ -13,6 +13,9 @@ from filestore.schema.column_paths import ColumnPosition
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
 
+_BEHIND_DEFAULT: Final = (
+    ",", ")", "NOT", "NULL", "COMMENT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "PRIMARY KEY", "FIRST", "AFTER",
+)  # fmt: skip
 _TYPED: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 
 
@@ -53,6 +56,22 @@ def read_literal(cursor: Cursor) -> str | None:
         raise cursor.problem("syntax error, expected a value: a text in quotes, a number, TRUE, FALSE or NULL")
     cursor.index += 1
     return f"-{token.text}" if sign == "-" else token.text
+
+
+def read_default(cursor: Cursor) -> str | None:
+    """The value behind DEFAULT. Raises: InvalidInputError: an expression, which is no constant."""
+    start, before = cursor.start, cursor.index
+    try:
+        found = read_literal(cursor)
+    except InvalidInputError:
+        cursor.index = before
+        parse_expression(cursor)  # what is none is a syntax error
+    else:
+        if cursor.at_end() or cursor.sees_any(*_BEHIND_DEFAULT):
+            return found
+        cursor.index = before
+        parse_expression(cursor)
+    raise cursor.problem("a default is a constant: fix='write its value'", start, cursor.stop)
 
 
 def read_partition(cursor: Cursor) -> PartitionSpec:
@@ -160,7 +179,7 @@ class _Clauses:
         elif cursor.take("COMMENT"):
             self.comment = cursor.string()
         elif cursor.take("DEFAULT"):
-            self.default = read_literal(cursor)
+            self.default = read_default(cursor)
         elif cursor.sees("GENERATED"):
             _take_generated(cursor)
             self.expression = read_expression_text(cursor)

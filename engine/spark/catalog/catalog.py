@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from engine.catalog import Catalog
 from engine.replacement import Replacement, WantedTable
 from engine.spark.catalog.changelog import ChangelogProxy, changes_request
-from engine.spark.catalog.planned.table_changes import COMMENT, SPARKS_PROPERTIES, table_changes
+from engine.spark.catalog.planned.table_changes import BYTES_COLLATION, COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
@@ -30,7 +30,6 @@ from filestore.options.log_place import BUCKET_KEY
 from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
-_BYTES: Final = "UTF8_BINARY"  # Spark's collation of texts, if nothing else is said
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
@@ -149,7 +148,7 @@ class CatalogProxy(Proxy):
         """Spark's: for a frame that takes the place of a table."""
         name = self._full_name(identifier)
         if not self._exists(name):
-            raise self.inside.no_such_table(identifier)
+            raise self.inside.about("NoSuchTable", identifier)
         return self._replacing(name, info)
 
     @called
@@ -180,7 +179,7 @@ class CatalogProxy(Proxy):
     def _free_name(self, identifier: Any) -> str:
         name = self._full_name(identifier)
         if self._exists(name):
-            raise self.inside.table_exists(identifier)
+            raise self.inside.about("TableAlreadyExists", identifier)
         return name
 
     def _made(self, name: str, info: Any, replacement: Replacement | None = None) -> Table:
@@ -222,8 +221,8 @@ class CatalogProxy(Proxy):
                 f"tables of this catalog are Fluvial's: catalog={self._name} format={given} "
                 "fix='leave USING or format(...) out; the option file.format says how files are written'"
             )
-        collation = properties.get("collation", _BYTES)
-        if collation.upper() != _BYTES:
+        collation = properties.get("collation", BYTES_COLLATION)
+        if collation.upper() != BYTES_COLLATION:
             raise InvalidInputError(
                 f"a table compares texts by their bytes: collation={collation} "
                 "fix='leave DEFAULT COLLATION out, and write COLLATE in the query'"
@@ -325,7 +324,7 @@ class CatalogProxy(Proxy):
     @called
     def loadFunction(self, identifier: Any) -> Any:
         """Spark's."""
-        raise self.inside.no_such_function(identifier)
+        raise self.inside.about("NoSuchFunction", identifier)
 
     def functionExists(self, identifier: Any) -> bool:
         """Spark's."""
@@ -353,7 +352,7 @@ class CatalogProxy(Proxy):
         except InvalidInputError:
             if self._exists(name):
                 raise
-            raise self.inside.no_such_table(identifier) from None
+            raise self.inside.about("NoSuchTable", identifier) from None
         return TableProxy(self._session, self._catalog, name, state, table)
 
     def _exists(self, name: str) -> bool:
@@ -365,7 +364,7 @@ class CatalogProxy(Proxy):
     def _database(self, namespace: Any) -> str:
         name = self.inside.dotted(namespace)
         if not self._is_database(name):
-            raise self.inside.no_such_namespace(namespace)
+            raise self.inside.about("NoSuchNamespace", namespace)
         return name
 
     def _is_database(self, name: str) -> bool:

@@ -51,6 +51,9 @@ def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None
         raise InvalidInputError(f"Spark Connect has no catalogs in Python: session={type(spark).__name__} {WITHOUT}")
 
 
+_ANY_WORDS: Final = "_LEGACY_ERROR_USER_RAISED_EXCEPTION"  # Spark's condition for an error with words of its own
+
+
 class SparkInside:
     """The inside of the JVM of one application."""
 
@@ -276,6 +279,11 @@ class SparkInside:
         """Resolve the names of a plan. Raises: PySparkException: one is not there."""
         session.sessionState().analyzer().checkAnalysis(session.sessionState().analyzer().execute(plan))
 
+    def look_at_plan(self, session: Any, plan: Any) -> None:
+        """Plan a statement, and run nothing. Raises: PySparkException: a table cannot do it."""
+        mode = self.module("org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
+        session.sessionState().executePlan(plan, mode).sparkPlan()
+
     def rows_of(self, frame: Any) -> Any:
         """The rows of a frame of the JVM, as an array of Spark's internal rows."""
         return frame.queryExecution().executedPlan().executeCollect()
@@ -337,48 +345,40 @@ class SparkInside:
 
     # ---- errors
 
-    def no_such_table(self, identifier: Any) -> Exception:
-        """Says to Spark that a table does not exist."""
-        return _raised(self.named(_ANALYSIS + "NoSuchTableException")(identifier))
-
-    def table_exists(self, identifier: Any) -> Exception:
-        """Says to Spark that a table exists."""
-        return _raised(self.named(_ANALYSIS + "TableAlreadyExistsException")(identifier))
-
-    def no_such_function(self, identifier: Any) -> Exception:
-        """Says to Spark that a function does not exist."""
-        return _raised(self.named(_ANALYSIS + "NoSuchFunctionException")(identifier))
-
-    def no_such_namespace(self, namespace: Any) -> Exception:
-        """Says to Spark that a namespace does not exist."""
-        return _raised(self.named(_ANALYSIS + "NoSuchNamespaceException")(namespace))
+    def about(self, error: str, name: Any) -> Exception:
+        """What Spark calls ``NoSuchTable``, ``TableAlreadyExists``, ``NoSuchFunction`` or ``NoSuchNamespace``."""
+        return _raised(self.named(f"{_ANALYSIS}{error}Exception")(name))
 
     def refused(self, text: str, condition: str, parameters: Mapping[str, str]) -> Exception:
         """An error of a statement, in Spark's words for a condition with its parameters."""
-        given = self.module("scala.collection.immutable.Map").empty()
-        for key, value in parameters.items():
-            given = given.updated(key, value)
+        given = self._parameters(parameters)
         origin = self.module("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
         made = self.named("org.apache.spark.sql.catalyst.parser.ParseException")
         return _raised(made(self.named("scala.Some")(text), origin, condition, given))
 
     def failed(self, problem: str) -> Exception:
-        """An error of Fluvial's while Spark asks it."""
-        return _raised(self.jvm.java.lang.IllegalArgumentException(problem))
+        """An error of Fluvial's while Spark asks it: one that Spark passes on as it is, because it has a condition."""
+        given = self._parameters({"errorMessage": problem})
+        made = self.named("org.apache.spark.SparkIllegalArgumentException")
+        return _raised(made(_ANY_WORDS, given, self._no_context, "", None))
 
     def too_long(self, limit: str, problem: str) -> Exception:
         """Spark's error of a text that is longer than its column, with Fluvial's sentence behind it."""
-        parameters = self.module("scala.collection.immutable.Map").empty().updated("limit", limit)
-        context = self.array(self.named("org.apache.spark.QueryContext"), [])
-        made = self.named("org.apache.spark.SparkRuntimeException")
-        return _raised(made("EXCEED_LIMIT_LENGTH", parameters, None, context, problem))
+        given, made = self._parameters({"limit": limit}), self.named("org.apache.spark.SparkRuntimeException")
+        return _raised(made("EXCEED_LIMIT_LENGTH", given, None, self._no_context, problem))
+
+    def _parameters(self, texts: Mapping[str, str]) -> Any:
+        given = self.module("scala.collection.immutable.Map").empty()
+        for key, value in texts.items():
+            given = given.updated(key, value)
+        return given
+
+    @property
+    def _no_context(self) -> Any:
+        return self.array(self.named("org.apache.spark.QueryContext"), [])
 
     def passed_on(self, error: Exception) -> Exception:
-        """An error on its way to the JVM: one from there is the same object there, if the called method may raise it.
-
-        Java wraps an error that a method does not declare, which hides what it was: it gets a class that needs
-        no declaration.
-        """
+        """An error on its way to the JVM: one from there is the same object, if Java does not wrap it as undeclared."""
         origin = getattr(error, "_origin", None) if isinstance(error, PySparkException) else None
         if origin is None:  # it is Python's
             return error

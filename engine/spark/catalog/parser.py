@@ -18,6 +18,8 @@ from lsm.errors import FluvialError
 _REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _NAME: Final = "relationName"
+_UNABLE: Final = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
+_SYNTAX: Final = "syntax error"  # begins a message about words that cannot be read
 
 
 class ParserProxy(Proxy):
@@ -169,6 +171,8 @@ class ParserProxy(Proxy):
         near = fields_of(str(error)).get("did_you_mean")
         if near is not None:
             self._check_names(text, plan, str(near).rstrip(":"))
+        elif not str(error).startswith(_SYNTAX):
+            self._check_ability(text, plan, error)
         return plan
 
     def _check_names(self, text: str, plan: Any, near: str) -> None:
@@ -180,6 +184,15 @@ class ParserProxy(Proxy):
             if missing.getCondition() == _MISSING and _NAME in given:
                 said = {**given, _NAME: f"{given[_NAME]} (did you mean {near}?)"}
                 raise self.inside.refused(text, _MISSING, said) from missing
+
+    def _check_ability(self, text: str, plan: Any, error: FluvialError) -> None:
+        """Say why a table cannot do what it is asked, where Spark would say only that it cannot."""
+        try:
+            self.inside.look_at_plan(self.session.jvm, plan)
+        except PySparkException as unable:
+            if str(unable.getCondition()).startswith(_UNABLE):
+                words = str(error).partition("\n")[0]
+                raise self.inside.refused(text, _REFUSED, {"sqlText": words}) from unable
 
 
 class ParserBuilder(Proxy):

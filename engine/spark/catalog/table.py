@@ -24,7 +24,14 @@ from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
 
 _READS: Final = ("BATCH_READ", "MICRO_BATCH_READ")
-_WRITES: Final = ("BATCH_WRITE", "STREAMING_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
+_WRITES: Final = (
+    "BATCH_WRITE",
+    "STREAMING_WRITE",
+    "TRUNCATE",
+    "OVERWRITE_BY_FILTER",
+    "OVERWRITE_DYNAMIC",
+    "AUTOMATIC_SCHEMA_EVOLUTION",
+)
 _TABLE: Final = "table"
 _WAREHOUSE: Final = "warehouse"
 

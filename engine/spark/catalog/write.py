@@ -10,8 +10,10 @@ from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.write_options import DYNAMIC_KEY, PARTITION_KEY
+from lsm.errors import InvalidInputError
 
 _ALWAYS: Final = "ALWAYS_TRUE"
+_NEVER: Final = "ALWAYS_FALSE"
 _SAME: Final = ("StringType", "ByteType", "ShortType", "IntegerType", "LongType", "BooleanType")
 
 
@@ -40,15 +42,22 @@ class WriteBuilderProxy(Proxy):
         self._options[DYNAMIC_KEY] = "true"
         return self
 
-    @called
     def canOverwrite(self, predicates: Any) -> bool:
-        """Spark's: all of the table, or one value of some partition columns."""
-        return self._parts(predicates) is not None
+        """Spark's: it would refuse others without a word about what can be done."""
+        return True
 
     @called
     def overwrite(self, predicates: Any) -> "WriteBuilderProxy":
-        """Spark's."""
-        parts = self._parts(predicates) or []
+        """Spark's: all of the table, nothing of it, or one value of some partition columns."""
+        if any(each.name() == _NEVER for each in predicates):
+            return self
+        parts = self._parts(predicates)
+        if parts is None:
+            raise InvalidInputError(
+                "a frame replaces one partition or the table: "
+                f"condition={' AND '.join(str(each.toString()) for each in predicates)} "
+                "fix='INSERT INTO ... REPLACE WHERE condition SELECT ..., or overwritePartitions()'"
+            )
         self._is_overwrite = True
         self._options[DYNAMIC_KEY] = "false"
         if parts:

@@ -82,6 +82,8 @@ class RowLevelChange(Proxy):
             check_changes_rows(table.files, command, deletes=command == "DELETE")
         snapshot = table.latest_snapshot()
         self._read_id = 0 if snapshot is None else snapshot.id
+        # as of a snapshot rows lack a column that was added behind it; the commit asks for the snapshot anyway
+        self._is_pinned = snapshot is not None and snapshot.schema_id == table.schema.id
 
     # ---- the operation
 
@@ -101,7 +103,7 @@ class RowLevelChange(Proxy):
     @called
     def newScanBuilder(self, options: Any) -> ChangedScanBuilder:
         """Spark's."""
-        state = {_SNAPSHOT: str(self._read_id)} if self._read_id else {}
+        state = {_SNAPSHOT: str(self._read_id)} if self._is_pinned else {}
         return ChangedScanBuilder(
             self._session,
             self._table.name,

@@ -42,7 +42,7 @@ def write_difference(
         return table.overwrite(new, {}, read_snapshot_id=read_snapshot_id)
     old = empty_frame(spark, _columns(table))
     if read_snapshot_id:
-        plan = table.read(snapshot_id=read_snapshot_id, options=NEWEST_ROWS).plan(filter=condition)
+        plan = table.read(options=NEWEST_ROWS).plan(filter=condition)
         old = table_frame(spark, plan, filter_text=condition)
     return table.append(changed_rows(old, new, table), read_snapshot_id=read_snapshot_id)
 

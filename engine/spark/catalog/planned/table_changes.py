@@ -28,6 +28,17 @@ SPARKS_PROPERTIES: Final = (
     "provider", "owner", "location", "external", "is_managed_location", "table_type", "collation",
 )  # fmt: skip
 COMMENT: Final = "comment"
+BYTES_COLLATION: Final = "UTF8_BINARY"  # Spark's collation of texts, if nothing else is said
+_REFUSED: Final = {
+    "location": "a table stays where it is in its warehouse",
+    "collation": "a table compares texts by their bytes",
+}
+_KINDS: Final = {
+    "UpdateColumnDefaultValue": "a default is a constant: fix='write its value'",
+    "ClusterBy": "a table is not clustered by columns: fix='PRIMARY KEY, or the option bucket-key'",
+    "AddConstraint": "a table checks no constraints: fix='filter rows before they are written'",
+    "UpdateColumnPosition": "a column is moved alone: fix='ALTER TABLE ... ALTER COLUMN a AFTER b, or FIRST'",
+}
 
 
 def table_changes(schema: TableSchema, changes: Sequence[Any]) -> list[SchemaChange]:
@@ -47,13 +58,10 @@ def _made(schema: TableSchema, change: Any) -> Iterator[SchemaChange]:
     kind = str(change.getClass().getSimpleName())
     match kind:
         case "SetProperty" | "RemoveProperty":
-            key = str(change.property())
-            text = str(change.value()) if kind == "SetProperty" else None
-            if key == COMMENT:
-                yield SetComment(text)
-            elif key not in SPARKS_PROPERTIES:
-                yield RemoveOption(key) if text is None else SetOption(key, text)
+            yield from _of_property(str(change.property()), str(change.value()) if kind == "SetProperty" else None)
         case "AddColumn":
+            if change.defaultValue() is not None:
+                raise InvalidInputError(_KINDS["UpdateColumnDefaultValue"])
             yield AddColumn(
                 path=_path(change),
                 type=_type(change.dataType(), nullable=bool(change.isNullable())),
@@ -72,7 +80,19 @@ def _made(schema: TableSchema, change: Any) -> Iterator[SchemaChange]:
         case "DeleteColumn":
             yield DropColumn(_path(change))
         case _:
-            raise InvalidInputError(f"a change that only SQL knows: change={kind} fix='ALTER TABLE ... by spark.sql'")
+            raise InvalidInputError(
+                _KINDS.get(kind, f"a table has no such change: change={kind} fix='see docs/sql.md'")
+            )
+
+
+def _of_property(key: str, text: str | None) -> Iterator[SchemaChange]:
+    """``text``: None: it is removed."""
+    if key == COMMENT:
+        yield SetComment(text)
+    elif key in _REFUSED and text not in (None, BYTES_COLLATION):
+        raise InvalidInputError(f"{_REFUSED[key]}: {key}={text} fix='leave the clause out'")
+    elif key not in SPARKS_PROPERTIES:
+        yield RemoveOption(key) if text is None else SetOption(key, text)
 
 
 def _position(place: Any) -> ColumnPosition | None:

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 import engine
 from engine.dialect.session import SqlSession
 from engine.table import Table
-from lsm.errors import ConflictError
 from tests.engine.dialect.conftest import Warehouse
 
 pytestmark = pytest.mark.spark
@@ -85,22 +84,30 @@ def test_a_read_may_ask_for_rows_that_wait(warehouse: Warehouse, options: dict[s
     assert table.read(options=asked).to_arrow().num_rows == 1
 
 
+UPDATE = "UPDATE db.waiting SET n = n + 1 WHERE id < 50"
+MERGE = (
+    "MERGE INTO db.waiting t USING (SELECT id FROM range(50)) q ON t.id = q.id WHEN MATCHED THEN UPDATE SET n = t.n + 1"
+)
+
+
 @pytest.mark.sweep
-def test_increments_of_several_threads_are_all_in_the_table(warehouse: Warehouse) -> None:
-    """What is reported as done is there: between a commit of rows and its compaction the rows wait."""
-    table, sql = waiting(warehouse, **{"write-only": "false", "bucket": "2"})
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"write-only": "false", "bucket": "2"},
+        {"write-only": "false", "bucket": "-1", "deletion-vectors.enabled": "false"},
+    ],
+    ids=str,
+)
+def test_increments_of_several_threads_are_all_in_the_table(warehouse: Warehouse, options: dict[str, str]) -> None:
+    """None is refused, and what is reported as done is there, also while committed rows wait for a compaction."""
+    table, sql = waiting(warehouse, **options)
     sql.execute("INSERT INTO db.waiting SELECT id, 0, 'a' FROM range(100)")
 
-    def increment(_: int) -> int:
-        done = 0
-        for _ in range(3):
-            try:
-                SqlSession(warehouse.context).execute("UPDATE db.waiting SET n = n + 1")
-                done += 1
-            except ConflictError:
-                continue  # refused: nothing is visible
-        return done
+    def increment(thread: int) -> None:
+        for number in range(2):
+            SqlSession(warehouse.context).execute(MERGE if (thread + number) % 2 else UPDATE)
 
-    with ThreadPoolExecutor(4) as pool:
-        done = sum(pool.map(increment, range(4)))
-    assert {n for _, n, _ in newest_rows(table)} == {done}
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(increment, range(6)))
+    assert {(number < 50, n) for number, n, _ in newest_rows(table)} == {(True, 12), (False, 0)}

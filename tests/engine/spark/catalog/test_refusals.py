@@ -1,0 +1,96 @@
+"""What a table cannot do is refused by name, with a fix, and nothing is passed over in silence."""
+
+import pytest
+from pyspark.errors import IllegalArgumentException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from engine import Catalog
+
+DEFAULT = "a default is a constant"
+
+
+@pytest.fixture(scope="module")
+def refusing(spark: SparkSession, shop: Catalog) -> str:
+    """The name of a table that no statement here changes."""
+    spark.sql("CREATE TABLE fluvial.shop.refusing (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket'='1')")
+    spark.sql("INSERT INTO fluvial.shop.refusing VALUES (1, 'a')")
+    return "fluvial.shop.refusing"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("ALTER TABLE {} SET LOCATION '/elsewhere'", IllegalArgumentException, "location=/elsewhere fix="),
+        ("ALTER TABLE {} CLUSTER BY (v)", IllegalArgumentException, "not clustered by columns: fix="),
+        ("ALTER TABLE {} DEFAULT COLLATION UTF8_LCASE", IllegalArgumentException, "collation=UTF8_LCASE fix="),
+        ("ALTER TABLE {} ALTER COLUMN v SET DEFAULT concat('a', 'b')", IllegalArgumentException, DEFAULT),
+        ("ALTER TABLE {} ADD COLUMN n INT DEFAULT 1 + 1", IllegalArgumentException, DEFAULT),
+        ("ALTER TABLE {} ADD CONSTRAINT c CHECK (id > 1)", ParseException, "CHECK constraints are not supported"),
+        ("ALTER TABLE {} ALTER COLUMN id TYPE STRING, v COMMENT 'x'", IllegalArgumentException, "type of a key"),
+        ("CREATE TABLE {}_2 (id INT, n INT DEFAULT 1 + 1)", ParseException, f"{DEFAULT}: fix='write its value'"),
+        ("CREATE TABLE {}_2 (id INT, n TIMESTAMP DEFAULT now())", ParseException, DEFAULT),
+        ("CREATE TABLE {}_2 (id INT CHECK (id > 1))", ParseException, "CHECK constraints are not supported"),
+        ("CREATE TABLE {}_2 (id BIGINT GENERATED ALWAYS AS IDENTITY)", ParseException, "identity columns"),
+        ("INSERT INTO {} REPLACE USING (id) SELECT 1, 'x'", IllegalArgumentException, "clause='REPLACE USING' fix="),
+    ],
+)
+def test_a_statement_is_refused_by_name(
+    spark: SparkSession, refusing: str, text: str, kind: type[Exception], words: str
+) -> None:
+    table = spark.table(refusing)
+    with pytest.raises(kind) as raised:
+        spark.sql(text.format(refusing))
+    assert words in str(raised.value)
+    assert [tuple(row) for row in spark.table(refusing).collect()] == [(1, "a")]
+    assert spark.table(refusing).schema == table.schema
+
+
+@pytest.mark.parametrize("condition", ["id IN (1, 2)", "id > 1", "id = 1", "id + 1 = 2 OR v = 'a'"])
+def test_a_frame_that_replaces_what_meets_a_condition_is_refused(
+    spark: SparkSession, refusing: str, condition: str
+) -> None:
+    rows = spark.sql("SELECT 1 AS id, 'b' AS v")
+    with pytest.raises(IllegalArgumentException, match="REPLACE WHERE condition SELECT"):
+        rows.writeTo(refusing).overwrite(F.expr(condition))
+    assert [tuple(row) for row in spark.table(refusing).collect()] == [(1, "a")]
+
+
+def test_a_frame_that_replaces_nothing_is_appended(spark: SparkSession, shop: Catalog) -> None:
+    spark.sql("CREATE TABLE fluvial.shop.none_gone (id INT, v STRING)")
+    spark.sql("INSERT INTO fluvial.shop.none_gone VALUES (1, 'a')")
+    spark.sql("SELECT 2 AS id, 'b' AS v").writeTo("fluvial.shop.none_gone").overwrite(F.lit(False))
+    assert sorted(tuple(row) for row in spark.table("fluvial.shop.none_gone").collect()) == [(1, "a"), (2, "b")]
+
+
+def test_a_frame_is_merged_with_schema_evolution(spark: SparkSession, shop: Catalog) -> None:
+    """Without a word the new column is left out; with it the table gets it, and rows that match none have null."""
+    spark.sql("CREATE TABLE fluvial.shop.grows (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket'='1')")
+    spark.sql("INSERT INTO fluvial.shop.grows VALUES (1, 'a'), (3, 'c')")
+    source = spark.sql("SELECT * FROM VALUES (1, 'b', 7), (2, 'b', 8) AS s(id, v, more)").alias("s")
+    for has_it in (False, True, True):
+        merge = source.mergeInto("fluvial.shop.grows", F.expr("s.id = fluvial.shop.grows.id"))
+        merge = merge.whenMatched().updateAll().whenNotMatched().insertAll()
+        (merge.withSchemaEvolution() if has_it else merge).merge()
+        rows = sorted(tuple(row) for row in spark.table("fluvial.shop.grows").collect())
+        assert rows == ([(1, "b", 7), (2, "b", 8), (3, "c", None)] if has_it else [(1, "b"), (2, "b"), (3, "c")])
+
+
+@pytest.mark.parametrize("setting", ["STATIC", "DYNAMIC", None])
+def test_both_doors_overwrite_alike(spark: SparkSession, shop: Catalog, setting: str | None) -> None:
+    """``INSERT OVERWRITE`` and ``insertInto(overwrite=True)``, with every setting."""
+    mode, found = "spark.sql.sources.partitionOverwriteMode", []
+    if setting is not None:
+        spark.conf.set(mode, setting)
+    for name in (f"doors_sql_{setting}", f"doors_frame_{setting}"):
+        spark.sql(f"CREATE TABLE fluvial.shop.{name} (n INT, p INT) PARTITIONED BY (p)")
+        spark.sql(f"INSERT INTO fluvial.shop.{name} VALUES (1, 1), (2, 2)")
+        rows = spark.sql("SELECT 10 AS n, 1 AS p")
+        if "sql" in name:
+            rows.createOrReplaceTempView("rows_of_both_doors")
+            spark.sql(f"INSERT OVERWRITE fluvial.shop.{name} SELECT * FROM rows_of_both_doors")
+        else:
+            rows.write.insertInto(f"fluvial.shop.{name}", overwrite=True)
+        found.append(sorted(tuple(row) for row in spark.table(f"fluvial.shop.{name}").collect()))
+    spark.conf.unset(mode)
+    assert found == [[(2, 2), (10, 1)] if setting == "DYNAMIC" else [(10, 1)]] * 2
