@@ -195,6 +195,7 @@ class CdcBatches:
     def _scans(
         self, ranges: Iterable[OffsetRange], budget: Budget | None, skipped: tuple[OffsetRange, ...] = ()
     ) -> list[RangeScan]:
+        ranges = self._tables.without_logs(ranges, self._state.tables)
         return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers, skipped), ranges)
 
     def _all(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -375,7 +376,6 @@ class CdcBatches:
 
     def _written(self, ready: Ready, batch_id: int) -> TableReport:
         done = self._writers.write(ready.table, ready.rows, batch_id, ready.work, ready.marks)
-        bad = self._counted(ready.work.name, ready.rows.bad.count)
         return TableReport(
             table=ready.work.name,
             snapshot_id=None if done.snapshot is None else done.snapshot.id,
@@ -383,7 +383,7 @@ class CdcBatches:
             records=ready.work.record_count,
             newest_ms=ready.work.newest_ms,
             newest_lsn=ready.work.newest_lsn,
-            bad=bad,
+            bad=self._counted(ready.work.name, ready.rows.bad.count),
             offsets=ready.work.ends,
         )
 

@@ -1,8 +1,8 @@
 """The tables of a job: made from a source table's first schema part, then passed through each further one."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
 from engine.cdc.records.computed import computed_type, inputs
@@ -13,7 +13,8 @@ from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, n
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
-from engine.kafka.offsets import Offsets
+from engine.kafka.offsets import OffsetRange, Offsets
+from engine.log.table_log import default_topic
 from engine.table import Table
 from filestore.options.table_options import TableOptions
 from filestore.schema.row_counts import ROW_COUNTS_KEY
@@ -44,6 +45,35 @@ class CdcTables:
 
     catalog: Catalog
     settings: CdcSettings
+    _logs: dict[str, bool] = field(default_factory=dict, compare=False)  # by topic: whether it is a table's log
+
+    def without_logs(self, ranges: Iterable[OffsetRange], names: Callable[[], list[str]]) -> list[OffsetRange]:
+        """The ranges without topics that are logs of the catalog's own tables, which a pattern may match.
+
+        Args:
+            ranges: of a batch.
+            names: lists the job's tables.
+        """
+        found = list(ranges)
+        for topic in sorted({each.topic for each in found} - self._logs.keys()):
+            self._logs[topic] = self._is_log(topic, names())
+            if self._logs[topic]:
+                logger.warning(
+                    "a topic is the log of a table, and left out: topic=%s job=%s fix='let the pattern not match it'",
+                    topic, self.settings.name,
+                )  # fmt: skip
+        return [each for each in found if not self._logs[each.topic]]
+
+    def _is_log(self, topic: str, names: Iterable[str]) -> bool:
+        options = {name: {**self.settings.options, **self.settings.table(name).options} for name in names}
+        own = [self.full_name(name) for name, each in options.items() if each.get(TableOptions.log_topic.key) == topic]
+        named = [self.full_name(name) for name in options if default_topic(self.full_name(name)) == topic]
+        for name in dict.fromkeys((*own, *named, *([topic] if topic.count(".") == 1 else ()))):
+            if self.catalog.table_exists(name):
+                store = self.catalog.table(name).store
+                if store.has_log and (store.options.log_topic or default_topic(name)) == topic:
+                    return True
+        return False
 
     def full_name(self, name: str) -> str:
         """``database.table``."""
