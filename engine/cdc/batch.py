@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from engine.catalog import Catalog
@@ -279,10 +280,9 @@ class CdcBatches:
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
-            table, after = self._tables.prepare(name, state, work.met, position.offsets)
-            self._state.put(name, after)
+            table = self._tables.prepare(name, state, work.met, position.offsets, partial(self._state.put, name))
             stood = self._writers.open(table, made_again=again)
-            work = work.knowing(after.sources, stood)
+            work = work.knowing(self._state.table(name).sources, stood)
             work.check_same_topics(stood, position.topic_ids)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)

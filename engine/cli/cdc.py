@@ -188,9 +188,12 @@ def skip(chosen: Chosen, table: str, until: int) -> None:
 @cdc.command()
 @click.argument("table")
 @click.option("--drop", "drops", is_flag=True, help="Make the table again: of a key that has changed.")
+@click.option(
+    "--writers-stopped", is_flag=True, help="The source table has no writer now: without a key it needs that."
+)
 @click.option("--by-hand", is_flag=True, help="Send no signal: you do, after this command.")
 @_with_job
-def resnapshot(chosen: Chosen, table: str, drops: bool, by_hand: bool) -> None:
+def resnapshot(chosen: Chosen, table: str, drops: bool, writers_stopped: bool, by_hand: bool) -> None:
     """Replace the rows of a table by a snapshot that its connector takes again; the other tables go on.
 
     The table keeps its rows until the first row of the snapshot comes. The connector needs the settings
@@ -207,7 +210,7 @@ def resnapshot(chosen: Chosen, table: str, drops: bool, by_hand: bool) -> None:
     known = check_known(state, table, parked=False)
     latest = latest_offsets(settings.properties, settings.pattern)
     ends = {each: latest[each] for each in table_positions(state, table) if each in latest}
-    check_resnapshot(table, known.key, ends)
+    check_resnapshot(table, known.key, ends, are_writers_stopped=writers_stopped)
     if topic is not None and not by_hand:
         send_signals(settings.properties, topic, signals_for(known.sources, ends))
     state.ask(RESNAPSHOT, table, at_ms=int(time.time() * 1000), offsets=ends, drops=drops)
