@@ -9,7 +9,7 @@ from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
-from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
+from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
@@ -70,7 +70,7 @@ class CdcTables:
         own = [self.full_name(name) for name, each in options.items() if each.get(TableOptions.log_topic.key) == topic]
         named = [self.full_name(name) for name in options if default_topic(self.full_name(name)) == topic]
         for name in dict.fromkeys((*own, *named, *([topic] if topic.count(".") == 1 else ()))):
-            if self.catalog.table_exists(name):
+            if name.count(".") == 1 and self.catalog.table_exists(name):
                 store = self.catalog.table(name).store
                 if store.has_log and (store.options.log_topic or default_topic(name)) == topic:
                     return True
@@ -81,7 +81,8 @@ class CdcTables:
         return f"{self.settings.database}.{name}"
 
     def exists(self, name: str) -> bool:
-        """Whether the table is there."""
+        """Whether the table is there. Raises: InvalidInputError: no table can have the name."""
+        check_nameable(name)
         return self.catalog.table_exists(self.full_name(name))
 
     def open(self, name: str) -> Table:

@@ -12,7 +12,7 @@ import click
 
 from engine.cdc.report import BatchReport
 from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
-from engine.cdc.state import RESNAPSHOT
+from engine.cdc.state import RESNAPSHOT, StateFiles
 from engine.cdc.status import check_known, job_status, latest_offsets, skipped, table_positions
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
@@ -22,6 +22,7 @@ from engine.cli.commands.deploy import (
     set_up_logging,
     with_metrics,
 )
+from engine.cli.exit_codes import EXIT_PARKED
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
@@ -110,8 +111,11 @@ def run_database(
     quiet: bool,
     metrics_port: int | None,
     metrics_file: str | None,
-) -> None:
-    """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end."""
+) -> int:
+    """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end.
+
+    Exit code 3, with --once: tables are parked.
+    """
     job, database = chosen
     job = with_metrics(job, metrics_port, metrics_file)
     if once:
@@ -128,6 +132,18 @@ def run_database(
 
     with stop_on_signals(stop, (signal.SIGTERM,)):
         run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop)
+    if database.commit.trigger.processing_time is None:
+        return ended_code(cdc_state(job, database))
+    return 0
+
+
+def ended_code(state: StateFiles) -> int:
+    """The exit code of a run that took what was there: not 0 where tables wait, or a scheduler would see success."""
+    waiting = [name for name in state.tables() if state.table(name).parked is not None]
+    if not waiting:
+        return 0
+    click.echo(f"tables wait, see fluvial cdc status: tables={','.join(waiting)}", err=True)
+    return EXIT_PARKED
 
 
 @cdc.command()
