@@ -32,7 +32,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options, given_to_table
 from filestore.schema.row_counts import seen_schema
-from filestore.schema.schema_store import given_fields, new_schema
+from filestore.schema.schema_store import given_fields, new_schema, without_place
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -71,7 +71,7 @@ class Catalog:
         self._options = CatalogOptions.parse(options or {})
         place = warehouse if urlsplit(warehouse).scheme or not warehouse.strip() else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
-        self._defaults = self._options.table_defaults
+        self._defaults = without_place(self._options.table_defaults, warehouse=self.warehouse)
         self._login = CatalogLogin(self._defaults)
         settle_when_opened(self)
 
@@ -192,7 +192,7 @@ class Catalog:
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))
         check_spelling("table", name)  # before there is a topic
-        own = canonical_options(options or {})
+        own = without_place(options, warehouse=self.warehouse, table_path=self._files.table_path(name))
         given = given_to_table(own, self._defaults)
         parsed = TableOptions.parse(given, primary_key=primary_key)
         stored = self._login.stored(given, own)
@@ -204,6 +204,7 @@ class Catalog:
             schema, primary_key=primary_key, partition_by=partition_by, options=stored, comment=comment, time_ms=0
         )
         settle_before_first_database(self)  # before anything is in a directory that looks like a database
+        parsed = parsed.with_only(self._login.opening(given))
         properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(stored.setdefault("bucket", "1"))
         topic = make_topic(
             properties,

@@ -23,6 +23,7 @@ from engine.write.batch_target import BatchTarget
 from filestore.commit.table_commit import CommitResult
 from filestore.diff.table_diff import open_diff
 from filestore.layout.branch_names import split_branch
+from filestore.layout.branch_state import main_branch
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
@@ -67,6 +68,11 @@ class Table:
         return split_branch(self.name)[1] or MAIN_BRANCH
 
     @property
+    def main_branch(self) -> str:
+        """The branch that is main now: another name than ``main`` since ``replace_main_branch``."""
+        return main_branch(self.store.io, self.store.paths.root)
+
+    @property
     def schema(self) -> TableSchema:
         """Columns, keys and options texts."""
         return self.files.schema
@@ -86,7 +92,11 @@ class Table:
         return self.store.snapshots.latest()
 
     def log_end_offsets(self) -> Mapping[int, int]:
-        """Per bucket, the offset up to which the log can be read now; empty without a log."""
+        """Per bucket, the offset up to which the log can be read now; empty without a log.
+
+        Raises: InvalidInputError: the table is gone, or main was replaced; UnavailableError.
+        """
+        self.store.check_is_there()
         return {} if self.log is None else self.log.end_offsets()
 
     def read(

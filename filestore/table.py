@@ -102,6 +102,7 @@ class FileTable(TableView):
                 lock_factory=lock_factory,
                 registry=registry,
                 catalog=catalog,
+                given=dict(options or {}),
                 main_branch=main,
                 opened=opened,
                 after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
@@ -126,7 +127,7 @@ class FileTable(TableView):
             registry=store.registry,
             catalog=store.catalog,
         )
-        login = login_for(there.store.schema.options, store.schema.options)
+        login = login_for(there.store.schema.options, store.given)
         return there.with_options(login) if login else there
 
     def new_scan(self) -> TableScan:

@@ -8,7 +8,6 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
@@ -16,7 +15,7 @@ from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.io.object_store import is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import creation_id
-from filestore.layout.file_names import external_roots, local_path
+from filestore.layout.file_names import check_inner, external_roots, is_below, local_path
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
 from filestore.layout.own_files import delete_own
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
@@ -24,7 +23,8 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.opened_as import OpenedAs, OpenedSnapshots
-from filestore.options.catalog_options import CatalogPlace
+from filestore.options.catalog_options import CatalogOptions, CatalogPlace
+from filestore.options.log_login import with_given
 from filestore.options.table.common import INT_MAX
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
@@ -34,7 +34,7 @@ from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.snapshot.snapshot import Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
-from filestore.types.binary_columns import decode_columns
+from filestore.types.binary_columns import comparables, decode_columns, ordered_codes
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
@@ -70,12 +70,23 @@ class TableStore:
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
     registry: TableRegistry | None = field(default=None, compare=False)
     catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
+    given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # by the opener; holds secrets
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
     opened: OpenedAs | None = field(default=None, compare=False)  # None: by no user, as on another branch
     is_watched: bool = field(default=True, compare=False)  # looks at snapshots say that what was opened is gone
     after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
     after_refs: "tuple[Callable[[TableStore], None], ...]" = field(default=(), compare=False)  # never raise
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raises: InvalidInputError for data in a place that the opener does not allow."""
+        if (inner := self.options.data_file_directory) is not None:
+            check_inner(inner, self.paths.root, self._allowed)
+
+    @property
+    def _allowed(self) -> str | None:
+        """Where its opener allows files outside of the table's directory."""
+        return None if self.catalog is None else self.catalog.options.get(CatalogOptions.external_paths_allowed.key)
 
     def __getstate__(self) -> Mapping[str, Any]:
         """Fields only: what is cached is cheap to make again."""
@@ -113,11 +124,10 @@ class TableStore:
     @property
     def commit_backoff(self) -> Backoff:
         """The pauses of writers that lost a race: ``commit.min-retry-wait`` and ``commit.max-retry-wait``."""
-        options = self.options
         return Backoff(
             sleep=self.clock.sleep,
-            first_ms=options.commit_min_retry_wait_ms,
-            longest_ms=options.commit_max_retry_wait_ms,
+            first_ms=self.options.commit_min_retry_wait_ms,
+            longest_ms=self.options.commit_max_retry_wait_ms,
         )
 
     def check_commits(self) -> None:
@@ -169,11 +179,16 @@ class TableStore:
             self.names,
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
-            external_roots=external_roots(self.schema.options),
+            format=self.options.manifest_format,
+            external_roots=external_roots(self.schema.options, self._allowed),
         )
 
     def with_options(self, options: Mapping[str, str]) -> Self:
-        """The same table with other options in force; nothing is stored."""
+        """The same table with other options in force, given by who opens it; nothing is stored."""
+        return replace(self.with_found_options(options), given=with_given(self.given, options))
+
+    def with_found_options(self, options: Mapping[str, str]) -> Self:
+        """The same table with the options of another of its files in force, which no opener gives."""
         return self._with(replace(self.schema, options={**self.schema.options, **options}))
 
     def with_schema(self, schema: TableSchema) -> Self:
@@ -213,6 +228,11 @@ class TableStore:
     def delete_own(self, path: str, body: bytes) -> None:
         """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
         delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: found == body)
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file in the table's directory; one elsewhere stays, as the table's metadata may be a stranger's."""
+        if is_below(path, [self.paths.root]):
+            self.io.delete(path)
 
     def delete_tag(self, name: str) -> None:
         """Delete the file of a tag, wherever it was moved, and not of another table. Raises: UnavailableError."""
@@ -362,14 +382,14 @@ class TableStore:
         """``key_of`` of many."""
         if not keys or not self.key_types:
             return [()] * len(keys)
-        columns = map(_comparables, decode_columns(keys, self.key_types))
+        columns = map(comparables, decode_columns(keys, self.key_types))
         return list(zip(*columns, strict=True))
 
     def key_ranks(self, keys: pa.LargeBinaryArray) -> NDArray[np.int64]:
         """(n,) numbers in the order of keys, equal for equal ones: what ``keys_of`` gives, as columns."""
         ranks = np.zeros(len(keys), np.int64)
         for column in decode_columns(keys, self.key_types) if len(keys) and self.key_types else ():
-            codes = _ordered_codes(column)
+            codes = ordered_codes(column)
             _, ranks = np.unique(ranks * (int(codes.max()) + 1) + codes, return_inverse=True)
         return ranks
 
@@ -405,23 +425,3 @@ class TableStore:
             max_sequence_number=file.max_sequence_number,
             creation_time_ms=file.creation_time_ms or 0,
         )
-
-
-def _ordered_codes(column: pa.Array) -> NDArray[np.int64]:
-    """(n,) numbers in the order of the values, which have no nulls."""
-    if pa.types.is_floating(column.type):  # by their bits, which Arrow does not compare
-        column = pa.array(_comparables(column), pa.uint64())
-    encoded = column.dictionary_encode()
-    codes = np.empty(len(encoded.dictionary), np.int64)
-    codes[pc.sort_indices(encoded.dictionary)] = np.arange(len(codes))
-    ordered: NDArray[np.int64] = codes[np.asarray(encoded.indices)]
-    return ordered
-
-
-def _comparables(column: pa.Array) -> list[Any]:
-    """The values as ``comparable`` gives them, of a column without nulls."""
-    kind = column.type
-    if pa.types.is_temporal(kind):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    values: list[Any] = column.to_pylist() if not pa.types.is_integer(column.type) else column.to_numpy().tolist()
-    return list(map(comparable, values)) if pa.types.is_floating(kind) else values

@@ -8,7 +8,7 @@ that is deleted behind a published snapshot costs rows.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lsm.errors import FluvialError, OutcomeUnknownError
+from lsm.errors import CommittedError, FluvialError, OutcomeUnknownError, TakenOverError
 
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -44,3 +44,22 @@ def undoing_unless_visible(undo: Callable[[], object]) -> Iterator[None]:
     except (FluvialError, OSError):
         undo()
         raise
+
+
+@contextmanager
+def following_a_commit(fact: str) -> Iterator[None]:
+    """What follows a commit: when it fails, the error says that the change is visible, and never that it was refused.
+
+    Args:
+        fact: what is visible, with ``key=value`` pairs.
+
+    Raises:
+        CommittedError: a step of the block failed.
+        TakenOverError: this run has ended, whatever it has committed.
+    """
+    try:
+        yield
+    except (CommittedError, TakenOverError):
+        raise
+    except (FluvialError, OSError) as error:
+        raise CommittedError(f"{fact} error=what follows the commit failed: {error}") from error

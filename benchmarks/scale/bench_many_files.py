@@ -18,9 +18,9 @@ from benchmarks.harness import measure, run_in_child, sized
 from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.format.simple_stats import SimpleStats
-from filestore.manifest.avro_files import avro_records
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta, ManifestEntry, live_entries
+from filestore.manifest.record_files import decoded_records
 from filestore.scan.snapshot_files import manifests_of
 from filestore.table import FileTable
 from filestore.types.binary_row import encode_row
@@ -112,7 +112,9 @@ def entry_by_entry(root: str) -> int:
     )
     return len(
         live_entries(
-            entry for name, body in bodies for entry in avro_records(body, source=name, decode=ManifestEntry.from_avro)
+            entry
+            for name, body in bodies
+            for entry in decoded_records(body, source=name, decode=ManifestEntry.from_avro)
         )
     )
 

@@ -33,6 +33,11 @@ memory, permissions.
 An unknown key is refused with the nearest known one, and an option of other places with where it belongs. Options of a
 session have the prefix `{SESSION_PREFIX}`. `fluvial config` shows which values are in force, and where each comes from.
 """
+_OF_OTHERS: Final = """\
+Giving one of these is refused. A table of another engine that has one is read and written, and the doctor names it; or
+it cannot be read or written, as the line says. An unknown option that begins like those that decide about rows
+(`fields.`, `merge-`, `sequence.`, `scan.`, `changelog`, ...) closes a table likewise. Any other unknown one is kept.
+"""
 _PLACES: Final = (
     (At.BATCH_READ, "batch read"),
     (At.STREAM_READ, "stream read"),
@@ -66,7 +71,26 @@ def _tables() -> Iterator[str]:
     )
     yield "\n### Other spellings\n"
     yield from (f"- `{old}`: `{new}`" for old, new in sorted(ALIASES.items()))
+    yield "\n### Paimon's, without effect\n"
+    yield _OF_OTHERS
+    yield from _without_effect()
     yield ""
+
+
+def _without_effect() -> Iterator[str]:
+    """A line for each reason, with the options that are not declared."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for key, known in NOT_BUILT.items():
+        if key not in TableOptions.declared:
+            found.setdefault((_closed(known.closed), known.instead), []).append(f"`{key}`")
+    yield from (f"- {closed}{why}: {', '.join(keys)}." for (closed, why), keys in sorted(found.items()))
+
+
+def _closed(at: At) -> str:
+    verbs = ("read" if at & At.READ == At.READ else "read in batch" if at & At.BATCH_READ else
+             "streamed" if at & At.STREAM_READ else "", "written" if at & At.WRITE else "")  # fmt: skip
+    found = " or ".join(filter(None, verbs))
+    return f"cannot be {found}, " if found else ""
 
 
 def _others() -> Iterator[str]:

@@ -8,6 +8,7 @@ from engine.cli.output import RowCount, console, first_rows, grid, json_option, 
 from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_schema
@@ -41,14 +42,18 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
     ]
     if as_json:
         print_json(
-            {"table": found.name, "comment": schema.comment, "columns": columns, "options": dict(schema.options)}
-        )
+            {
+                "table": found.name, "branch": found.branch, "main_branch": found.main_branch,
+                "comment": schema.comment, "columns": columns, "options": dict(schema.options),
+            }
+        )  # fmt: skip
         return
     rows = [
         (each["name"], each["type"], "key" if each["key"] else "", "yes" if each["partition"] else "", each["comment"])
         for each in columns
     ]
-    title = f"{found.name}{': ' + schema.comment if schema.comment else ''}"
+    main = "" if found.main_branch == MAIN_BRANCH else f" (main branch: {found.main_branch})"
+    title = f"{found.name}{main}{': ' + schema.comment if schema.comment else ''}"
     console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
     console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
 

@@ -14,9 +14,9 @@ from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
-from filestore.options.table_options import canonical_options, given_to_table
+from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
-from filestore.schema.schema_store import new_schema
+from filestore.schema.schema_store import new_schema, without_place
 from lsm.errors import InvalidInputError
 
 JobCheck = tuple[KeyPath, Callable[[], object]]
@@ -51,10 +51,9 @@ def check_job(job: JobConfig, *, with_sql: bool = False, with_functions: bool = 
 
 def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
     """The options that are stored with a table that the job creates."""
-    defaults, own = (
-        CatalogOptions.parse(job.catalog_options).table_defaults,
-        canonical_options(job.tables[name].options),
-    )
+    defaults = without_place(CatalogOptions.parse(job.catalog_options).table_defaults, warehouse=job.warehouse)
+    path = "{}/{}.db/{}".format(job.warehouse, *name.split("."))
+    own = without_place(job.tables[name].options, warehouse=job.warehouse, table_path=path)
     return CatalogLogin(defaults).stored(given_to_table(own, defaults), own)
 
 

@@ -19,8 +19,10 @@ from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import table_differences
 from engine.deploy.pipeline.transforms import function_named
 from engine.kafka.options import with_source_option_names
+from engine.log.catalog_login import CatalogLogin
 from engine.log.table_log import default_topic
 from filestore.layout.locations import absolute_path
+from filestore.options.catalog_options import CatalogOptions
 from filestore.options.option import similar
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField
@@ -126,7 +128,8 @@ def _topic_steps(config: JobConfig, name: str) -> Iterator[DeployStep]:
     if options.log_system == "none":
         return
     bucket_count = int(given.get("bucket", "1"))
-    topics = LogTopics(KafkaProperties.parse(options.log_kafka))
+    opening = CatalogLogin(CatalogOptions.parse(config.catalog_options).table_defaults).opening(given)
+    topics = LogTopics(KafkaProperties.parse(options.with_only(opening).log_kafka))
     topics.check_reachable()
     topic = options.log_topic or default_topic(name)
     found = topics.find_topic(topic)

@@ -28,7 +28,14 @@ from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.table_commit import CommitResult
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from lsm.errors import FluvialError, InvalidInputError, TakenOverError, UnavailableError
+from lsm.errors import (
+    CommittedError,
+    FluvialError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    TakenOverError,
+    UnavailableError,
+)
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
 logger = logging.getLogger("fluvial.follow")
@@ -241,11 +248,14 @@ class TableWriter:
         """Commit a group; tried again until it is known to be in the table."""
         until_s, wait_s = time.monotonic() + self._timeout_s, _FIRST_RETRY_S
         rows = pa.Table.from_batches([each.rows for each in taken]).combine_chunks().to_batches()
+        maybe: FluvialError | None = None  # of an attempt that may be visible, or is
         while True:
             try:
                 result = self._opened().write(rows, batch_id=taken[-1].number)
             except InvalidInputError as error:
                 self._reopen()
+                if maybe is not None:
+                    raise self._unknown(maybe, error) from error
                 self._refuse(taken, error)
                 return
             except TakenOverError:
@@ -254,10 +264,15 @@ class TableWriter:
                 self._reopen()
                 if time.monotonic() >= until_s:
                     raise
+                if isinstance(error, (CommittedError, OutcomeUnknownError)):
+                    maybe = error
                 logger.warning(
                     "a commit is tried again: table=%s name=%s reason=%s", self._table.name, self._name, error
                 )
-                half_done = half_done_number(self._table, self._name, last_number(self._store, self._name))
+                try:
+                    half_done = half_done_number(self._table, self._name, last_number(self._store, self._name))
+                except InvalidInputError as gone:
+                    raise self._unknown(maybe or error, gone) from gone
                 if half_done and half_done != taken[-1].number:
                     with self._changed:
                         self._queue.half_done = half_done
@@ -273,6 +288,12 @@ class TableWriter:
             self._changed.notify_all()
         for each in taken:
             each.done.set_result(handle)
+
+    def _unknown(self, earlier: FluvialError, error: InvalidInputError) -> FluvialError:
+        """What to raise when the table is gone behind an attempt, which may be in it under its new name."""
+        if isinstance(earlier, CommittedError):
+            return earlier
+        return OutcomeUnknownError(f"the last commit may be visible: name={self._name} reason={earlier} then={error}")
 
     def _refuse(self, taken: list[SmallWrite], error: InvalidInputError) -> None:
         """A row that the table cannot hold must not take others with it."""

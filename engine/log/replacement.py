@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.log.table_log import TableLog, at_log_of, client_options, default_topic
+from engine.log.table_log import TableLog, at_log_of, client_options, default_topic, log_options
 from engine.log.table_topic import NewLog, make_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
@@ -83,7 +83,7 @@ def give_log(
         wanted[SERVERS_KEY] = store.schema.options[SERVERS_KEY]
     _check_possible(store, newest, {**wanted, BUCKET_KEY: str(buckets)})
     at_brokers = store.with_options(wanted)
-    properties = KafkaProperties.parse(client_options(at_brokers.options))
+    properties = KafkaProperties.parse(client_options(log_options(at_brokers)))
     topic_made = make_topic(
         properties,
         table_id=str(uuid.uuid4()),

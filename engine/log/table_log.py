@@ -9,13 +9,15 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Final
 
 from engine.log.table_codec import record_codec, registered
+from engine.request.option_check import CLIENT_PREFIX
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
 from filestore.layout.log_key import read_log_key
-from filestore.options.log_login import login_for, login_of
+from filestore.options.log_login import openers_of, trusted_options, with_given
 from filestore.options.log_place import in_other_place, log_place
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
@@ -72,16 +74,15 @@ class TableLog:
         Raises:
             InvalidInputError: client properties are wrong.
         """
-        options = table.options
-        if not writer.tracks_changes(options) or not table.store.has_log:
+        if not writer.tracks_changes(table.options) or not table.store.has_log:
             return None
-        client = {**client_options(options), **writer.client_properties}
+        options = log_options(table.store, writer)
         topic = options.log_topic or default_topic(table.name)
         return cls(
             topic=topic,
             topic_id=options.log_topic_id,
             bucket_count=options.bucket,
-            properties=KafkaProperties.parse(client),
+            properties=KafkaProperties.parse(client_options(options)),
             table_id=options.log_transactional_id_prefix or table.name,
             codec=record_codec(table.schema, options, topic),
             is_exact=options.log_is_exact and bool(table.schema.primary_keys),
@@ -204,20 +205,37 @@ def _key(store: TableStore, name: str | None) -> MarkerKey | None:
     return MarkerKey(secret=secret, place=f"table={store.name} log.marker-key={name}")
 
 
+def log_options(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> TableOptions:
+    """The options by which a table's log is opened: its own, but for what is only its opener's, see ``log_login``.
+
+    Raises: InvalidInputError: a login is given without the address that it is for.
+    """
+    own = {f"{CLIENT_PREFIX}{name}": text for name, text in writer.client_properties.items()}
+    texts = {**store.options.texts_by_key(), **own}
+    trusted = trusted_options(texts, with_given(store.given, own))
+    if unused := tuple(key for key in openers_of(texts) if key not in trusted):
+        _warn_of(store.name, unused)
+    return store.options.with_only(trusted)
+
+
+@cache
+def _warn_of(table: str, unused: tuple[str, ...]) -> None:
+    logger.warning(
+        "options have no effect, as only who opens the table may give them: table=%s options=%s"
+        " fix='give them to the catalog, beside the address that they are for'",
+        table, ",".join(unused),
+    )  # fmt: skip
+
+
 def client_options(options: TableOptions) -> dict[str, str]:
-    """The properties of Kafka clients among a table's options."""
+    """The properties of Kafka clients among the options of a log."""
     return {name: value for name, value in options.log_kafka.items() if name not in _OF_ENGINE}
 
 
 def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:
-    """An opened table with the log that another version of its schema names; other options stay in force.
-
-    The login stays with its brokers.
-    """
-    options, own = branch_options(store.io, store.paths, schema.options), store.schema.options
-    moved = in_other_place(own, log_place(options))
-    logins = login_of(own).keys() - login_for(moved, own).keys()
-    opened = replace(store.schema, options={key: text for key, text in moved.items() if key not in logins})
+    """An opened table with the log that another version of its schema names; other options stay in force."""
+    options = branch_options(store.io, store.paths, schema.options)
+    opened = replace(store.schema, options=in_other_place(store.schema.options, log_place(options)))
     return replace(store, schema=opened, options=opened.table_options)
 
 

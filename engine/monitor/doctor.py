@@ -20,7 +20,9 @@ from filestore.compact.awaited import emits_by_compaction
 from filestore.evolution.stored_login import StoredLogin, find_logins
 from filestore.iceberg.places import IcebergState, iceberg_state
 from filestore.maintenance.history_repair import read_history
+from filestore.options.log_login import is_openers
 from filestore.options.not_built import NOT_BUILT, not_built_of
+from filestore.options.secrets import secrets_of_log
 from filestore.options.table.common import DAY_MS
 from filestore.refs.live_references import branch_names
 from filestore.scan.snapshot_files import manifests_of
@@ -60,7 +62,7 @@ class Examined:
     ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
     dead_compactions: tuple[Deaths, ...] = ()
     topic: TopicState | None = None  # of the log; None: there is none
-    logins: tuple[StoredLogin, ...] = ()  # files of the table that hold secrets
+    logins: tuple[StoredLogin, ...] = ()  # files of the table that hold what they should not
     iceberg: IcebergState | None = None  # None: it has no Iceberg metadata
     lineage: LineageSize | None = None  # of the catalog; None: it records none, or its store is elsewhere
     emits_by_compaction: str | None = None  # the changelog-producer by which followers wait; None: they do not
@@ -320,7 +322,12 @@ def _stored_login(seen: Examined) -> Symptom:
     values = {"files": len(seen.logins), "options": ", ".join(keys)}
     if not keys:
         return Symptom(check="login", severity=Severity.OK, fact="no file of the table holds a login", values=values)
-    fact = f"who may read the table's files sees a login: {', '.join(keys)} in {many_text(len(seen.logins), 'file')}"
+    files = many_text(len(seen.logins), "file")
+    if all(map(is_openers, keys)) and not secrets_of_log(dict.fromkeys(keys, "")):
+        fact = f"options that only who opens the table may give have no effect: {', '.join(keys)} in {files}"
+        fix = "give them to the catalog if they are yours, and run remove-stored-login"
+        return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    fact = f"who may read the table's files sees a login, which has no effect: {', '.join(keys)} in {files}"
     fix = "give it to the catalog, run remove-stored-login, and change the password at the brokers"
     return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 

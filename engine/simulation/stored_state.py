@@ -17,7 +17,7 @@ from pyarrow import orc
 
 from engine.simulation.model import MAIN, Frozen, ModelTable
 from filestore.io.file_io import FileIO
-from filestore.manifest.avro_files import avro_records
+from filestore.manifest.record_files import decoded_records
 from filestore.refs.live_references import FORK_TAG_PREFIX
 from filestore.schema.table_schema import TABLE_UUID_KEY
 from filestore.snapshot.snapshot import TABLE_KEY
@@ -212,7 +212,7 @@ def _parsed(kind: str, body: bytes, parse: Callable[[bytes], T]) -> T:
 
 
 def _avro_records(body: bytes) -> list[Any]:
-    return list(avro_records(body, source="file of a history", decode=dict))
+    return list(decoded_records(body, source="file of a history", decode=dict))
 
 
 def _data_rows(path: str, body: bytes) -> list[tuple[int, int, int | None, int]]:

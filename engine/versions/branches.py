@@ -16,7 +16,6 @@ from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.options.log_login import login_for
 from filestore.options.log_place import TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
@@ -165,5 +164,4 @@ def _log_of(store: TableStore, name: str) -> TableLog | None:
     if place is None:
         return None
     schema = on_branch(store, name).schemas.latest() or store.schema
-    login = login_for(schema.options, store.schema.options)
-    return TableLog.of(TableView(store.with_options({**schema.options, **place, **login})), EVEN_UNTRACKED)
+    return TableLog.of(TableView(store.with_found_options({**schema.options, **place})), EVEN_UNTRACKED)

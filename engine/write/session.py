@@ -46,7 +46,7 @@ from filestore.write.row_deletion import DeletedPositions, replace_rows
 from logstore.log.kept_writers import KeptWriters
 from lsm.errors import ConflictError, TakenOverError
 from lsm.retry import retrying
-from lsm.undo import undoing_unless_visible
+from lsm.undo import following_a_commit, undoing_unless_visible
 
 RowsT = TypeVar("RowsT")
 RowsOfRunner = TypeVar("RowsOfRunner", contravariant=True)
@@ -303,7 +303,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             origin = self._origin(batch_id, rows)
             with self._after.emitting(origin, batch_id, rows):
                 done = commit(run_parts, self._after.properties(origin))
-            self.after_commit(done, batch_id, origin)
+            number = done.snapshot and done.snapshot.id
+            with following_a_commit(f"rows are visible: table={self._store.name} snapshot={number}"):
+                self.after_commit(done, batch_id, origin)
         return done
 
     @contextmanager
@@ -348,11 +350,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             self._dedicated.before_batch(self._writer.live)
 
     def after_commit(self, done: CommitResult, batch_id: int, origin: CommitOrigin | None) -> None:
-        """Report the commit, then look after the table.
-
-        Raises:
-            UnavailableError: the store of lineage does not answer, and ``lineage.on-unavailable=fail``.
-        """
+        """Report the commit, then look after the table."""
         if batch_id == BATCH_IDENTIFIER:
             tag_batch(self._store, done)
         self._after.report(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)

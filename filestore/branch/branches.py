@@ -182,7 +182,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
         origin = read_origin(store.io, there)
         if origin is not None and _owns_unshared_tag(store, origin, name) and origin.tag is not None:
             store.io.delete(store.paths.with_branch(parent_of(store, name)).tag(origin.tag))
-        delete_unused(store.io, unused)
+        delete_unused(store, unused)
         clear_branch(store.io, there)
         complete_work(store.io, there)
         store.refs_changed()

@@ -329,7 +329,7 @@ def _remove_newer(
             if schema_id > origin.schema_id:
                 main.io.delete(main.paths.schema(schema_id))
 
-    delete_unused(main.io, files_only_of(main, removed, remove=remove))
+    delete_unused(main, files_only_of(main, removed, remove=remove))
     return tuple(newer)
 
 

@@ -62,11 +62,11 @@ def files_only_of(
     )
 
 
-def delete_unused(io: FileIO, unused: UnusedBranchFiles) -> None:
+def delete_unused(store: TableStore, unused: UnusedBranchFiles) -> None:
     """Delete files in an order that can be resumed: each file is found through one that is deleted later."""
     for paths in (unused.data, unused.metadata.leaves, unused.metadata.lists):
         for path in sorted(paths):
-            io.delete(path)
+            store.delete_file(path)
 
 
 def size_of(io: FileIO, unused: UnusedBranchFiles) -> int:

@@ -350,7 +350,7 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         )
     for name in let_go:
         store.io.delete(new.paths.tag(name))
-    delete_unused(store.io, unused)
+    delete_unused(store, unused)
     if was == MAIN_BRANCH:
         clear_table_directory(store, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: was}))
     else:

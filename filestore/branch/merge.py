@@ -40,7 +40,7 @@ from filestore.table import FileTable
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError
 from lsm.retry import LostRaceError, retrying
-from lsm.undo import undoing_unless_visible
+from lsm.undo import following_a_commit, undoing_unless_visible
 
 _ATTEMPTS: Final = 30
 _CONFLICTS_NAMED: Final = 5
@@ -86,6 +86,7 @@ def merge_branch(
             was written concurrently, or all retries lost against writers of main; nothing is visible.
         InvalidInputError: no such branch, or one that shares no history with main.
         OutcomeUnknownError: the merge may be visible: run it again.
+        CommittedError: it is visible, and its operation has not ended: run it again, which merges nothing twice.
     """
     if not dry_run:
         branch_to_work_on(store, name, Operation.MERGE)
@@ -129,13 +130,11 @@ class _Merge:
 
     def attempt(self) -> MergeResult:
         """Try once. Raises: LostRaceError when another attempt may succeed; it reuses what was written."""
-        lost = (
-            f"lost {_ATTEMPTS} races with writers of main: table={self.main.name} branch={self.branch.paths.branch}: "
-            "merge again"
-        )
-        origin, history = origin_of(self.main, self.branch.paths.branch), self._history()
+        name = self.branch.paths.branch
+        lost = f"lost {_ATTEMPTS} races with writers of main: table={self.main.name} branch={name}: merge again"
+        origin, history = origin_of(self.main, name), self._history()
         latest, newest = self.main.snapshots.latest(), self._newest()
-        nothing = MergeResult(branch=self.branch.paths.branch, snapshot=None)
+        nothing = MergeResult(branch=name, snapshot=None)
         if newest is None:
             return nothing
         try:
@@ -160,8 +159,9 @@ class _Merge:
         except ConflictError as error:
             raise LostRaceError(lost) from error
         self.is_committed = True
-        self._clear(messages)
-        note_merged(self._there(), newest, done, main=self.main, history=history)
+        with following_a_commit(f"branch is merged: table={self.main.name} branch={name} snapshot={done.id}"):
+            self._clear(messages)
+            note_merged(self._there(), newest, done, main=self.main, history=history)
         files = [file for message in messages for file in message.compact_after]
         return replace(
             result,

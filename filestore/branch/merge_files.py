@@ -73,11 +73,11 @@ class CopiedFiles:
         for (partition, bucket), file in ((place, file) for (place, _), file in self.copies.items()):
             if file.file_name not in used:
                 with suppress(FluvialError, OSError):  # an orphan only costs space
-                    self.main.io.delete(f"{self.main.bucket_dir(partition, bucket)}/{file.file_name}")
+                    self.main.delete_file(f"{self.main.bucket_dir(partition, bucket)}/{file.file_name}")
         for entry in self.indexes:
             if entry.file_name not in used:
                 with suppress(FluvialError, OSError):
-                    self.main.io.delete(self.main.index_path(entry))
+                    self.main.delete_file(self.main.index_path(entry))
 
     def _copy(self, place: BucketPlace, entry: ManifestEntry, schemas: MergedSchemas) -> DataFileMeta:
         key = (place, entry.file.file_name)

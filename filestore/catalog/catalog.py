@@ -30,10 +30,9 @@ from filestore.layout.log_key import LOG_KEY_DIRECTORY
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
-from filestore.options.table_options import canonical_options
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
-from filestore.schema.schema_store import SchemaStore, new_schema
+from filestore.schema.schema_store import SchemaStore, new_schema, without_place
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
@@ -70,6 +69,7 @@ class FileCatalog:
         self.options = CatalogOptions.parse(options or {})
         place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
         self.warehouse, self._io = place.root, place.io
+        self._defaults = without_place(self.options.table_defaults, warehouse=place.root)
         self._clock, self._names = clock or SystemClock(), names or RandomNames()
         metastore = open_metastore(self.options, place, self._clock)
         self._tables, self._registry = metastore.names, metastore.registry
@@ -149,15 +149,14 @@ class FileCatalog:
             schema,
             primary_key=primary_key,
             partition_by=partition_by,
-            options={**self.options.table_defaults, **canonical_options(options or {})},
+            options={**self._defaults, **without_place(options, warehouse=self.warehouse, table_path=root)},
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
         first = replace(first, table_uuid=self._names.uuid())
         check_merging(first, first.table_options)  # wrong functions and columns are refused before the first rows
         check_expiry(first, first.table_options)
-        given = self._lock_factory
-        in_object_store = is_object_path(root)
+        given, in_object_store = self._lock_factory, is_object_path(root)
         way, is_remote = first.table_options.commit_lock, is_remote_path(root)
         check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote)
         lock = table_lock("auto", given=given, table=name, root=root, clock=self._clock) if in_object_store else None
@@ -379,8 +378,7 @@ class FileCatalog:
 
     def table_path(self, name: str) -> str:
         """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""
-        parts = name.split(".")
-        if len(parts) != 2:
+        if len(parts := name.split(".")) != 2:
             raise InvalidInputError(f"a table is named database.table: name={name!r}")
         check_name("table", parts[1])
         check_name("database", parts[0])

@@ -56,12 +56,12 @@ def discard(store: TableStore, messages: Sequence[CommitMessage]) -> None:
         for entry in message.index_after:
             if entry.file_name not in known:
                 with suppress(FluvialError, OSError):
-                    store.io.delete(store.index_path(entry))
+                    store.delete_file(store.index_path(entry))
         inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
         for file in (*message.new_files, *message.compact_after, *message.changelog_files):
             for name in {file.file_name, *file.extra_files} - inputs:
                 with suppress(FluvialError, OSError):  # an orphan costs space only
-                    store.io.delete(f"{store.bucket_dir(message.partition, message.bucket)}/{name}")
+                    store.delete_file(f"{store.bucket_dir(message.partition, message.bucket)}/{name}")
     clear_old_name(store, directories=[store.bucket_dir(each.partition, each.bucket) for each in messages])
 
 

@@ -15,6 +15,7 @@ from filestore.io.file_io import FileIO
 from filestore.layout.branch_log import LOG_FILE
 from filestore.layout.branch_state import ORIGIN_FILE
 from filestore.layout.paths import MAIN_BRANCH, SCHEMA_PREFIX, TablePaths
+from filestore.options.log_login import is_openers, openers_of
 from filestore.options.secrets import secrets_of_log, shown_value
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -25,7 +26,7 @@ _USER: Final = re.compile(r"(?<=//)[^/?#]*@")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLogin:
-    """A file of a table that holds secrets of a login."""
+    """A file of a table that holds a login, or other options that are only for those to give who open it."""
 
     path: str
     options: tuple[str, ...]  # their keys, sorted
@@ -45,8 +46,8 @@ def find_logins(store: TableStore, branches: Iterable[str]) -> list[StoredLogin]
     for branch in branches:
         for path in _files(store.io, store.paths.with_branch(branch)):
             body = _read(store.io, path)
-            if body is not None and (secrets := secrets_of_log(_options(body))):
-                found.append(StoredLogin(path=path, options=tuple(secrets)))
+            if body is not None and (keys := _not_for_files(_options(body))):
+                found.append(StoredLogin(path=path, options=tuple(keys)))
     return sorted(found, key=lambda each: each.path)
 
 
@@ -97,14 +98,21 @@ def _options(body: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _not_for_files(options: dict[str, Any]) -> list[str]:
+    """What a file holds that no file should: secrets, and what is only for those to give who open the table; sorted."""
+    return sorted({*secrets_of_log(options), *openers_of(options)})
+
+
 def _clean(io: FileIO, path: str) -> None:
     body = _read(io, path)
     if body is None:
         return
     options = _options(body)
-    for key in secrets_of_log(options):
-        address = _USER.sub("", options[key])
-        if shown_value(key, address) == address != STARS:  # the password was in an address, whose rest stays
+    for key in _not_for_files(options):
+        address = _USER.sub("", str(options[key]))
+        if (
+            not is_openers(key) and shown_value(key, address) == address != STARS
+        ):  # the password was in an address, whose rest stays
             options[key] = address
         else:
             del options[key]

@@ -33,7 +33,7 @@ from filestore.iceberg.entries import (
     bucket_of,
 )
 from filestore.iceberg.schema import IcebergColumns
-from filestore.manifest.avro_files import avro_records
+from filestore.manifest.record_files import decoded_records
 from filestore.types.identity_cache import cached_by_identity
 
 MOST_ENTRIES: Final = 128
@@ -130,7 +130,7 @@ def manifest_list_bytes(
 
 def records_of(body: bytes, *, source: str) -> list[IcebergRecord]:
     """The records of a manifest or a manifest list. Raises: CorruptDataError naming the file."""
-    return avro_records(body, source=source, decode=dict)
+    return decoded_records(body, source=source, decode=dict)
 
 
 def live_entries_of(form: ManifestForm, body: bytes, *, first_row_id: int | None, source: str) -> list[IcebergRecord]:

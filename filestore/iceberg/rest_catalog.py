@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from filestore.iceberg.metadata import Json, Metadata
 from filestore.options.table.iceberg import REST_CATALOG
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, FluvialError, UnavailableError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, UnavailableError
 from lsm.secret_names import shown_line
 
 if TYPE_CHECKING:
@@ -203,8 +203,20 @@ def _catalog(store: TableStore) -> "RestCatalog":
 
     options = store.options
     given = {"uri": options.iceberg_rest_uri, "warehouse": options.iceberg_rest_warehouse}
-    login = Config().get_catalog_config(CATALOG) or {}
-    return Patient(CATALOG, **{**login, **{name: value for name, value in given.items() if value}})
+    own = Config().get_catalog_config(CATALOG) or {}
+    _check_address(store, own)
+    return Patient(CATALOG, **{**own, **{name: value for name, value in given.items() if value}})
+
+
+def _check_address(store: TableStore, own: Mapping[str, Any]) -> None:
+    """Refuse to take a user's configuration to an address that is not in it: a table's files may be another's."""
+    address, known = store.options.iceberg_rest_uri or "", str(own.get("uri") or "")
+    if own.keys() - {"uri", "warehouse", "type"} and address.rstrip("/") != known.rstrip("/"):
+        raise InvalidInputError(
+            f"the configuration of the Iceberg catalog {CATALOG} is not for this address: table={store.name} "
+            f"option=metadata.iceberg.rest.uri value={shown_line(address)} known={shown_line(known) or None} "
+            f"fix='set PYICEBERG_CATALOG__{CATALOG.upper()}__URI to the address, if the login may go there'"
+        )
 
 
 @contextmanager

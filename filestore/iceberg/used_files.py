@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from filestore.iceberg.places import METADATA_SUFFIX, hinted_version, metadata_directory, publishes
-from filestore.manifest.avro_files import avro_records
+from filestore.manifest.record_files import decoded_records
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
 
@@ -53,7 +53,7 @@ def _of_version(store: TableStore, directory: str, name: str, hint: int | None) 
     try:
         for each in orjson.loads(store.io.read_bytes(path))["snapshots"]:
             at = _here(each["manifest-list"], directory)
-            lines = avro_records(store.io.read_bytes(at), source=at, decode=dict)
+            lines = decoded_records(store.io.read_bytes(at), source=at, decode=dict)
             found |= {at, *(_here(line["manifest_path"], directory) for line in lines)}
     except (CorruptDataError, FileNotFoundError, ValueError, KeyError, TypeError) as error:
         is_gone = isinstance(error, FileNotFoundError) and not store.io.exists(path)

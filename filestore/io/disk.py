@@ -71,9 +71,9 @@ def in_directory(path: str, do: Callable[[], T]) -> T:
         return do()
 
 
-def write_synced(path: str, body: bytes) -> None:
-    """Write and sync a new file. Raises: FileExistsError."""
-    with open(path, "xb") as file:
+def write_synced(path: str, body: bytes, *, mode: int = 0o666) -> None:
+    """Write and sync a new file, whose mode is never wider. Raises: FileExistsError."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())

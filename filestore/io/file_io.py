@@ -248,11 +248,11 @@ class LocalFileIO:
             make_directories(path)
             sync_directory(os.path.dirname(path))
 
-    def write_new(self, path: str, body: bytes) -> None:
+    def write_new(self, path: str, body: bytes, *, mode: int = 0o666) -> None:
         """Write and sync a file with an unused name. Raises: ConflictError when the name is taken."""
         with making("write", path):
             try:
-                in_directory(path, lambda: write_synced(path, body))
+                in_directory(path, lambda: write_synced(path, body, mode=mode))
             except FileExistsError as error:
                 raise ConflictError(f"file exists already, nothing was written: path={path}") from error
             sync_directory(os.path.dirname(path))

@@ -5,6 +5,7 @@ deletes. A stranger who can write to one of them could name a file anywhere else
 decoded, and paths outside of the table only count below the places that the table's options name.
 """
 
+import posixpath
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,10 +51,39 @@ def local_path(path: str) -> str:
     return _LOCAL.sub("", path)
 
 
-def external_roots(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories outside of a table in which its files may lie. Source: Paimon CoreOptions."""
-    texts = (options.get(key) or "" for key in _EXTERNAL_OPTIONS)
-    return tuple(root.strip() for text in texts for root in text.split(",") if root.strip())
+def external_roots(options: Mapping[str, str], allowed: str | None) -> tuple[str, ...]:
+    """The directories outside of a table in which its files may lie: its options name them, and its opener allows them.
+
+    Args:
+        options: of the table. Source: Paimon CoreOptions.
+        allowed: by its opener, with commas between them.
+    """
+    named = [root for key in _EXTERNAL_OPTIONS for root in _roots(options.get(key))]
+    may = _roots(allowed)
+    inner = (each for each in may if is_inside(each, named))
+    return tuple(dict.fromkeys([*(each for each in named if is_inside(each, may)), *inner]))
+
+
+def check_inner(directory: str, root: str, allowed: str | None) -> None:
+    """Refuse a directory for a table's data that leads out of the table to where its opener does not allow it.
+
+    Raises: InvalidInputError naming option and value.
+    """
+    place = posixpath.normpath(f"{local_path(root)}/{directory.strip('/')}")
+    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *_roots(allowed))]):
+        raise InvalidInputError(
+            f"the data of a table is outside of its directory: option=data-file.path-directory value={directory!r} "
+            f"path={place} fix='open it by a catalog with external-paths.allowed={place}, if you trust the table'"
+        )
+
+
+def is_inside(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path is one of these directories, or below one; see ``is_below``."""
+    return is_below(f"{path.rstrip('/')}/", roots)
+
+
+def _roots(text: str | None) -> list[str]:
+    return [root.strip() for root in (text or "").split(",") if root.strip()]
 
 
 def is_below(path: str, roots: Sequence[str]) -> bool:

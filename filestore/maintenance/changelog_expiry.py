@@ -56,7 +56,7 @@ def expire_changelogs(
     for reference in expired:
         if not dry_run:
             for path in (*data[reference], *metadata[reference], store.paths.changelog(reference.snapshot_id)):
-                store.io.delete(path)
+                store.delete_file(path)
         assert reference.snapshot is not None
         yield ExpiredChangelog(
             changelog_id=reference.snapshot_id,

@@ -5,12 +5,15 @@ and died before it could take its snapshot back, or of a version that did not lo
 readable fork to a tag, and sets the hints right.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.refs.late_references import (
     LateReference,
     has_all_files,
@@ -23,6 +26,9 @@ from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
+_NOTHING_MORE: Final = Retention(min_count=1, max_count=2**62, age_ms=0, limit=1)
+"""Only what an interrupted expiry has claimed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryState:
@@ -30,6 +36,7 @@ class HistoryState:
 
     chain: tuple[Snapshot, ...]  # the snapshots of the table, ascending
     forks: tuple[Snapshot, ...] = ()
+    expiring: tuple[Snapshot, ...] = ()  # before it: an expiry has claimed them, and has not ended
     missing_ids: tuple[int, ...] = ()  # inside the chain
     late: tuple[LateReference, ...] = ()  # without files, of processes that died
     earliest_hint: int | None = None
@@ -47,7 +54,7 @@ class HistoryState:
 class Repair:
     """One thing that a repair does."""
 
-    action: str  # complete or take back rollback, restore snapshot, tag or remove fork, remove tag or claim, set hint
+    action: str  # complete or take back rollback, restore snapshot, tag or remove fork, remove tag or claim, ...
     subject: str
     detail: str
 
@@ -74,8 +81,9 @@ def history_of(
     """Decide which segments are the chain.
 
     A segment has a root when nothing is below it, or when an expiry kept its first snapshot. The chain begins with the
-    highest root. A segment above it is a fork, unless it was acknowledged, for which the hint LATEST is moved, or other
-    engines wrote it, which name no parents: then the snapshots between are lost.
+    highest root, or with the last snapshot in it that an expiry kept: what is before is being deleted. A segment above
+    it is a fork, unless it was acknowledged, for which the hint LATEST is moved, or other engines wrote it, which name
+    no parents: then the snapshots between are lost.
 
     Args:
         segments: runs of snapshots that follow each other, ascending.
@@ -94,10 +102,13 @@ def history_of(
     for segment in segments[roots[-1] + 1 :]:
         is_lost = segment[0].parent is None or (latest_hint is not None and latest_hint >= segment[0].id)
         (chain if is_lost else forks).extend(segment)
+    kept = next((index for index, each in reversed([*enumerate(chain)]) if each.ref in first_kept), 0)
+    expiring, chain = chain[:kept], chain[kept:]
     ids = {each.id for each in chain}
     return HistoryState(
         chain=tuple(chain),
         forks=tuple(forks),
+        expiring=tuple(expiring),
         missing_ids=tuple(sorted({*range(min(ids), max(ids) + 1)} - ids)),
         earliest_hint=earliest_hint,
         latest_hint=latest_hint,
@@ -145,6 +156,16 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
         if not dry_run:
             store.snapshots.write_latest_hint(last)
         yield Repair(action="set hint", subject="LATEST", detail=f"from={state.latest_hint} to={last}")
+    yield from _expired(store, state, dry_run=dry_run)
+
+
+def _expired(store: TableStore, state: HistoryState, *, dry_run: bool) -> Iterator[Repair]:
+    """Complete an expiry that died behind its claim."""
+    if state.expiring:
+        if not dry_run:
+            deque(expire_snapshots(store, _NOTHING_MORE, before_ms=0), maxlen=0)
+        detail = f"first={state.expiring[0].id} last={state.expiring[-1].id}"
+        yield Repair(action="complete expiry", subject=f"snapshot {state.chain[0].id}", detail=detail)
 
 
 def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackRun | None:

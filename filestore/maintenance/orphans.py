@@ -70,7 +70,7 @@ def delete_orphans(store: TableStore, orphans: Collection[OrphanFile], *, progre
     """Delete orphans, reporting progress as (done, total)."""
     for done, orphan in enumerate(orphans):
         progress(done, len(orphans))
-        store.io.delete(orphan.path)
+        store.delete_file(orphan.path)
     progress(len(orphans), len(orphans))
     for directory in _of_deletions(store):
         store.io.delete_empty_directory(directory)

@@ -16,6 +16,7 @@ from filestore.compact.upgrade import compact_to_top
 from filestore.evolution.older_states import folding_changes, obstacles
 from filestore.index.deletion_vector_changes import change_index, copy_index
 from filestore.index.index_manifest import bucket_index
+from filestore.io.disk import DirectoryGoneError
 from filestore.io.file_io import copy_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
@@ -25,6 +26,7 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource
+from filestore.snapshot.lost_files import FileRole, missing_file, naming_missing_files
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -127,6 +129,7 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         ConflictError: the commit lost too many races: run it again.
         InvalidInputError: the table has been rescaled since, or its schema changed so that the files would hold other
             rows; names the changes.
+        SnapshotExpiredError: what kept its files was deleted meanwhile; nothing changed.
     """
     latest, old = store.snapshots.latest(), LiveFiles(store, wanted)
     partitions = partitions_to_restore(store, wanted)
@@ -136,7 +139,8 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         return CommitResult(snapshot=latest), []
     restored = [key for key in old.all_buckets() if key.partition in partitions]
     messages: list[CommitMessage] = []
-    with undoing(lambda: discard(store, messages)):
+    reading = naming_missing_files(store.snapshots, store.name, wanted.id)  # its tag may be deleted meanwhile
+    with reading, undoing(lambda: discard(store, messages)):
         indexes = deletion_indexes(store, wanted)
         for key in restored:
             total = old.total_buckets(key) or store.options.bucket
@@ -266,8 +270,18 @@ def copy_data_file(store: TableStore, key: BucketKey, file: DataFileMeta) -> Dat
     suffix = file.file_name.rpartition(".")[2]
     name = f"{store.options.data_file_prefix}{store.names.uuid()}-0.{suffix}"
     target = f"{store.bucket_dir(key.partition, key.bucket)}/{name}"
-    copy_file(store.io, source, target)
+    _copy(store, source, target, FileRole.DATA)
     return replace(file, file_name=name, extra_files=(), external_path=None)
+
+
+def _copy(store: TableStore, source: str, target: str, role: FileRole) -> None:
+    """Copy a file of a snapshot, which may expire. Raises: MissingFileError, DirectoryGoneError."""
+    try:
+        copy_file(store.io, source, target)
+    except DirectoryGoneError:
+        raise
+    except FileNotFoundError as error:
+        raise missing_file(source, role) from error
 
 
 def _copy_hash_index(store: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
@@ -276,6 +290,6 @@ def _copy_hash_index(store: TableStore, wanted: Snapshot, message: CommitMessage
     for entry in bucket_index(store, wanted):
         if (entry.partition, entry.bucket) == (message.partition, message.bucket):
             name = f"index-{store.names.uuid()}-0"
-            copy_file(store.io, store.index_path(entry), store.paths.index(name))
+            _copy(store, store.index_path(entry), store.paths.index(name), FileRole.INDEX)
             copies.append(replace(entry, file_name=name, external_path=None))
     return tuple(copies)

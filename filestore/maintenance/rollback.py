@@ -369,7 +369,7 @@ def _delete_files(store: TableStore, target: Snapshot | None, removals: Sequence
     for done in unused_of(store, target, removals):
         files = (file.path for file in done.data)
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
-            store.io.delete(path)
+            store.delete_file(path)
         delete_note(store, done.reference)
 
 

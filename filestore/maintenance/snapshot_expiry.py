@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.layout.branch_state import keeps_snapshots
+from filestore.layout.file_names import is_below
 from filestore.options.table_options import TableOptions
 from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import (
@@ -316,7 +317,7 @@ def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileRef
 def _delete(store: TableStore, step: ExpiryStep) -> None:
     files = [each.path for each in (*step.data, *step.changelog)]
     for path in (*files, *sorted(step.metadata.leaves), *sorted(step.metadata.lists)):
-        store.io.delete(path)
+        store.delete_file(path)
     if store.options.snapshot_clean_empty_directories:
         for directory in sorted({path.rpartition("/")[0] for path in files}):
             _delete_empty(store, directory)
@@ -325,5 +326,5 @@ def _delete(store: TableStore, step: ExpiryStep) -> None:
 
 def _delete_empty(store: TableStore, directory: str) -> None:
     """Delete a bucket's directory and its parents up to the table's, as long as they are empty."""
-    while directory.startswith(f"{store.paths.root}/") and store.io.delete_empty_directory(directory):
+    while is_below(directory, [store.paths.root]) and store.io.delete_empty_directory(directory):
         directory = directory.rpartition("/")[0]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.index.index_manifest import index_files
-from filestore.layout.branch_state import read_work, seal_of_main
+from filestore.layout.branch_state import Operation, read_work, seal_of_main
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.maintenance.history_repair import read_history
 from filestore.maintenance.rollback_run import find_run
 from filestore.manifest.entries import EntryKind
 from filestore.refs.file_references import metadata_files
-from filestore.refs.live_references import LiveReference, branch_names, on_branch, readable_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch, readable_references
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import delta_entries
@@ -50,6 +50,14 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
             yield from _guarded("history", branch, _history(there, branch))
             yield from _guarded("consumer", branch, _consumers(there))
     references, unreadable = readable_references(store)
+    deleted = {branch for branch in branch_names(store) if _is_being_deleted(on_branch(store, branch))}
+    kept = {branch: on_branch(store, branch).snapshots.claimed_up_to() for branch in branch_names(store)}
+    references = [  # of the others a part of the files may be gone
+        each
+        for each in references
+        if each.branch not in deleted
+        and not (each.kind is ReferenceKind.SNAPSHOT and each.snapshot_id < kept.get(each.branch, 0))
+    ]
     for name, error in unreadable:
         yield Finding(check="unreadable", subject=name, problem=str(error))
     sizes: dict[str, int | None] = {}
@@ -80,6 +88,16 @@ def _schemas(store: TableStore, branch: str) -> Iterator[Finding]:
             store.schemas.read(schema_id)
         except FluvialError as error:
             yield Finding(check="schemas", subject=f"{branch} schema {schema_id}", problem=str(error))
+
+
+def _is_being_deleted(store: TableStore) -> bool:
+    if store.paths.branch == MAIN_BRANCH:
+        return False
+    try:
+        work = read_work(store.io, store.paths)
+    except FluvialError:  # reported with its branch
+        return False
+    return work is not None and work.operation is Operation.DELETE
 
 
 def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
@@ -113,6 +131,11 @@ def _history(store: TableStore, branch: str) -> Iterator[Finding]:
     for late in state.late:
         problem = "its snapshot, branch or table had ended when it was created, and its process died fix=repair"
         yield Finding(check=late.kind, subject=f"{late.branch} {late.name}", problem=problem)
+    if state.expiring:
+        problem = (
+            f"first={state.expiring[0].id} last={state.expiring[-1].id} fix=wait for it; or expire snapshots again"
+        )
+        yield Finding(check="expiry", subject=f"{branch} snapshots", problem=f"an expiry has not ended: {problem}")
     if state.missing_ids:
         problem = f"missing={list(state.missing_ids[:10])} count={len(state.missing_ids)}"
         yield Finding(check="snapshots", subject=branch, problem=problem)

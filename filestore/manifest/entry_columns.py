@@ -21,6 +21,7 @@ from filestore.format.avro_blocks import read_encoded
 from filestore.manifest.avro_schemas import MANIFEST_SCHEMA
 from filestore.manifest.avro_walk import PADDING, Column, EncodedBytes, Lists, Numbers, Spans, flat_fields, walk_records
 from filestore.manifest.entries import MANIFEST_VERSION, EntryKind, ManifestEntry
+from filestore.manifest.record_files import is_avro
 from lsm.keys.words import BoolArray, IndexArray
 
 _Places = NDArray[np.int32] | NDArray[np.int64]  # wide where the bytes are many
@@ -139,10 +140,12 @@ class Encoded:
 
 
 def encoded_of_file(body: bytes) -> Encoded | None:
-    """The entries of a manifest file; None: its schema is another one.
+    """The entries of a manifest file; None: its schema is another one, or it is not Avro.
 
     Raises: as ``read_blocks``.
     """
+    if not is_avro(body):
+        return None
     schema, blocks = read_encoded(BytesIO(body))
     if not _is_ours(schema):
         return None

@@ -16,7 +16,6 @@ from filestore.io.byte_cache import DEFAULT_BYTES, ByteCache
 from filestore.io.file_io import FileIO, NameSource
 from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
-from filestore.manifest.avro_files import avro_bytes, avro_bytes_of, avro_records, corrupt_as
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import EntryKind, FileIdentity, ManifestEntry, live_entries
 from filestore.manifest.entry_columns import (
@@ -31,6 +30,13 @@ from filestore.manifest.entry_columns import (
 from filestore.manifest.entry_rows import EntryRow, describe_rows, encoded_rows, entry_rows
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries
+from filestore.manifest.record_files import (
+    RecordFormat,
+    corrupt_as,
+    decoded_records,
+    encoded_record_bytes,
+    record_bytes,
+)
 from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.snapshot.snapshot import Snapshot
 from filestore.types.data_types import DataType
@@ -68,6 +74,7 @@ class ManifestStore:
         *,
         partition_types: Sequence[DataType],
         compression: str = "zstd",
+        format: RecordFormat = "avro",
         external_roots: Sequence[str] = (),
     ) -> None:
         """Create it without reading.
@@ -78,13 +85,15 @@ class ManifestStore:
             names: of new files.
             partition_types: types of the partition columns.
             compression: of new files.
-            external_roots: directories outside of the table in which its data files may lie, by its options.
+            format: of new files; those that are there are read in any.
+            external_roots: directories outside of the table in which its files may lie, see ``external_roots``.
         """
         self._io = io
         self._paths = paths
         self._names = names
         self._partition_types = tuple(partition_types)
         self._compression = compression
+        self._format: RecordFormat = format
         self._external_roots = tuple(external_roots)
         self._cache: ByteCache[Any] = ByteCache(size_of=_SIZE_OF, idle_s=_IDLE_S)
         # small manifests together: others with every commit
@@ -99,7 +108,9 @@ class ManifestStore:
             raise InvalidInputError("a manifest needs at least one entry")
         columns = _read_back(entries)
         encoded = Encoded(len(columns), columns.encoded(np.arange(len(columns))))
-        body = avro_bytes_of(MANIFEST_SCHEMA, encoded.count, encoded.body, compression=self._compression)
+        body = encoded_record_bytes(
+            MANIFEST_SCHEMA, encoded.count, encoded.body, compression=self._compression, format=self._format
+        )
         name = self._write("manifest", body)
         if len(body) <= _SMALL_BYTES:  # the next commit reads these bytes
             _SMALL.keep((ManifestEntry.from_avro, body), _kept(entries, body))
@@ -111,7 +122,9 @@ class ManifestStore:
         """Write a manifest with copies of these entries in this order; see ``write_manifest``."""
         if not rows:
             raise InvalidInputError("a manifest needs at least one entry")
-        body = avro_bytes_of(MANIFEST_SCHEMA, len(rows), encoded_rows(rows), compression=self._compression)
+        body = encoded_record_bytes(
+            MANIFEST_SCHEMA, len(rows), encoded_rows(rows), compression=self._compression, format=self._format
+        )
         name = self._write("manifest", body)
         return describe_rows(name, len(body), rows, self._partition_types)
 
@@ -230,23 +243,26 @@ class ManifestStore:
         return found
 
     def _check_external(self, path: str) -> None:
-        """Raises: ValueError for a path outside of the table that its options do not allow."""
+        """Raises: ValueError for a path outside of the table that its options and its opener do not allow."""
         if not is_below(path, self._external_roots):
             raise ValueError(
-                f"external path is not below a root of the table: path={path!r} "
-                f"option=data-file.external-paths value={','.join(self._external_roots) or None} "
-                "fix='add its directory to that option, if the table really has files there'"
+                f"external path is not below a root that the table names and its opener allows: path={path!r} "
+                f"option=data-file.external-paths allowed={','.join(self._external_roots) or None} "
+                f"fix='set the catalog option external-paths.allowed={path.rpartition('/')[0]} if you trust it'"
             )
 
     def _write_records(
         self, prefix: str, schema: Any, records: Sequence[dict[str, Any]], decode: Callable[[Mapping[str, Any]], Any]
     ) -> tuple[str, int]:
         """Write them, and know what a reader of these bytes decodes: the next commit is one."""
-        body = avro_bytes(schema, records, compression=self._compression)
+        body = record_bytes(schema, records, compression=self._compression, format=self._format)
         name = self._write(prefix, body)
         if len(body) <= _SMALL_BYTES:
             _SMALL.keep((decode, body), _kept(map(decode, records), body))
         return name, len(body)
+
+    def _manifest_body(self, count: int, encoded: bytes) -> bytes:
+        return encoded_record_bytes(MANIFEST_SCHEMA, count, encoded, compression=self._compression, format=self._format)
 
     def _write(self, prefix: str, body: bytes) -> str:
         name = f"{prefix}-{self._names.uuid()}-0"
@@ -317,10 +333,10 @@ class ManifestStore:
 
 
 def _records(body: bytes, source: str, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
-    """As ``avro_records``; ``decode`` makes of equal records equal objects, which no reader changes."""
+    """As ``decoded_records``; ``decode`` makes of equal records equal objects, which no reader changes."""
 
     def decoded() -> _Records:
-        return _kept(avro_records(body, source=source, decode=decode), body)
+        return _kept(decoded_records(body, source=source, decode=decode), body)
 
     return list((_SMALL.get((decode, body), decoded) if len(body) <= _SMALL_BYTES else decoded()).records)
 

@@ -87,6 +87,13 @@ class CatalogOptions(OptionValues):
     )
     jdbc_user = Option("jdbc.user", text, None, "User of the database.", NOTHING)
     jdbc_password = Option("jdbc.password", verbatim, None, "Password of the database.", NOTHING, secret=True)
+    external_paths_allowed = Option(
+        "external-paths.allowed",
+        text,
+        None,
+        "Directories outside of tables, with commas, in which a table that names them may have files; none is deleted.",
+        NOTHING,
+    )
     lock_enabled = Option(
         "lock.enabled",
         boolean,

@@ -5,12 +5,15 @@ and writers that would get other rows than there; to others it is open, and the 
 Source: Paimon 2.0.0 CoreOptions.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from filestore.options.option import At
+from filestore.options.rules import FREE_PREFIXES
 from filestore.options.table.groups import TableValues, split_field_key
+from filestore.options.table.without_effect import WITHOUT_EFFECT
 from lsm.errors import InvalidInputError
 from lsm.secret_names import shown_text
 
@@ -69,7 +72,6 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
         instead="sequence numbers follow those of the files", closed=At.WRITE, harmless=("scan",)
     ),
     # not declared: options of Paimon that Fluvial has not
-    "manifest.format": NotBuilt(instead="its manifests are not Avro", closed=ALL, harmless=("avro",)),
     "scan.creation-time-millis": NotBuilt(instead=_PARTLY, closed=At.READ),
     "scan.file-creation-time-millis": NotBuilt(instead=_PARTLY, closed=At.READ),
     "scan.bucket": NotBuilt(instead=_PARTLY, closed=At.READ),
@@ -92,9 +94,27 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
     "pk-bitmap.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
     "pk-vector.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
     "pk-full-text.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
+    "partition.timestamp-format.strict": NotBuilt(
+        instead="partitions that are no times do not expire", closed=At.WRITE, harmless=("true",)
+    ),
+    **{key: NotBuilt(instead=why) for key, why in WITHOUT_EFFECT.items()},
 }
 """By key."""
-_OF_COLUMNS: Final = NotBuilt(instead="the option of a column is not known", closed=ALL)
+_CALLBACK: Final = re.compile(r"(commit|tag)\.callback\..+\.param")
+_UNKNOWN: Final = "the option is not known, and by its name it decides about rows"
+_UNKNOWN_BEGINNINGS: Final[Mapping[At, tuple[str, ...]]] = {
+    ALL: (
+        *("fields.", "merge-", "merge.", "sequence.", "data-", "manifest.", "primary-key", "bucket", "deletion-vector"),
+        *("row-", "rowkind.", "partial-update.", "aggregation.", "chain-table.", "pk-", "ignore-", "record-level."),
+        *("key-value.", "blob-", "type."),
+    ),
+    At.READ: ("scan.", "incremental-", "batch-scan", "query-auth", "table-read."),
+    At.STREAM_READ: ("stream-scan", "streaming-read"),
+    At.STREAM_READ | At.WRITE: ("changelog",),
+    At.BATCH_READ | At.WRITE: ("postpone.",),
+    At.WRITE: ("upsert", "partition.", "dynamic-"),
+}
+"""An option that no one knows yet closes a table, if its name begins like those that decide about rows."""
 _VERBS: Final = ((ALL, "read"), (At.WRITE, "written"), (At.BATCH_READ, "read"), (At.STREAM_READ, "streamed"))
 _FIX: Final = "reset it (ALTER TABLE), or use the table with the engine that set it"
 _FIX_OF_ALL: Final = "use the table with the engine that made it, and leave this out of a table that is made here"
@@ -102,7 +122,7 @@ _FIX_OF_ALL: Final = "use the table with the engine that made it, and leave this
 
 def not_built(key: str, text: str) -> NotBuilt | None:
     """What is known of an option that is not declared, with a value that matters; None: nothing."""
-    found = NOT_BUILT.get(key)
+    found = NOT_BUILT.get(_CALLBACK.sub(r"\1.callback.#.param", key))
     return None if found is None or text.strip().lower() in found.harmless else found
 
 
@@ -115,8 +135,16 @@ def not_built_of(options: TableValues) -> Iterator[tuple[str, NotBuilt]]:
         option, found = options.declared.get(key), not_built(key, text)
         if found is not None and (option is None or options[option] != option.default):
             yield key, found
-        elif option is None and key.startswith("fields.") and split_field_key(key) is None:
-            yield key, _OF_COLUMNS
+        elif option is None and key not in NOT_BUILT and (unknown := _unknown(key)) is not None:
+            yield key, unknown
+
+
+def _unknown(key: str) -> NotBuilt | None:
+    """What an undeclared option is taken for by its name; None: it is left alone."""
+    if key.startswith(FREE_PREFIXES) or split_field_key(key) is not None:
+        return None
+    closed = (at for at, beginnings in _UNKNOWN_BEGINNINGS.items() if key.startswith(beginnings))
+    return next((NotBuilt(instead=_UNKNOWN, closed=at) for at in closed), None)
 
 
 def check_closed(options: TableValues, at: At) -> None:

@@ -55,8 +55,12 @@ class TableOptions(TableValues):
 
     def with_texts(self, texts: Mapping[str, str]) -> "TableOptions":
         """The same options but for these. Raises: InvalidInputError."""
+        return self.with_only({**self.texts_by_key(), **texts})
+
+    def with_only(self, texts: Mapping[str, str]) -> "TableOptions":
+        """The same table with these options instead. Raises: InvalidInputError."""
         return TableOptions(
-            {**self.texts_by_key(), **texts},
+            texts,
             lenient=True,
             has_key=self.has_key,
             schema_version=self.schema_version,

@@ -1,4 +1,4 @@
-"""When tags make themselves: which periods are over, what their tags are called, and which are too many.
+"""When tags and savepoints make themselves: which periods are over, what tags are called, and which are too many.
 
 Pure decisions over a clock and the names there are. Times are milliseconds of the wall clock of one zone
 (``sink.process-time-zone``, on every machine) as if it were UTC; watermarks are event times, in no zone.
@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from filestore.options.parsing import time_of_day_ms
 from filestore.options.table.common import DAY_MS
 from filestore.options.table_options import TableOptions
 from filestore.options.time_zone import UTC_ZONE, TimeZone
@@ -69,8 +70,8 @@ class TagSchedule:
                 )
             return cls(
                 clock=TagClock.PROCESS_TIME,
-                period_ms=_whole_days(options),
-                first_ms=_time_of_day_ms(options),
+                period_ms=_whole_days(options, TableOptions.tag_create_interval_ms.key, options.tag_create_interval_ms),
+                first_ms=_tag_time_ms(options),
                 form="%Y-%m-%d",
                 names_end=True,
                 fills_gaps=options.tag_automatic_completion,
@@ -119,6 +120,43 @@ class TagSchedule:
         return end_ms if (end_ms - self.first_ms) % self.period_ms == 0 and self.name_of(end_ms) == name else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointSchedule:
+    """Savepoints some time after each other, or at the ends of the periods that daily tags have."""
+
+    interval_ms: int = 0
+    days: TagSchedule | None = None
+
+    @classmethod
+    def of(cls, options: TableOptions) -> "SavepointSchedule | None":
+        """What the options of a table say; None: no savepoints by the clock. A time of day alone is daily."""
+        interval_ms, time_ms = options.savepoint_create_interval_ms, options.savepoint_create_time_ms
+        if time_ms is None:
+            return None if interval_ms is None else cls(interval_ms=interval_ms)
+        days = TagSchedule(
+            clock=TagClock.PROCESS_TIME,
+            period_ms=max(1, -(-(interval_ms or 0) // DAY_MS)) * DAY_MS,  # an older table may have parts of a day
+            first_ms=time_ms,
+            form="",
+            zone=options.sink_process_time_zone,
+        )
+        return cls(days=days)
+
+    def due_ms(self, saved_ms: int | None, *, began_ms: int | None) -> int:
+        """When the next savepoint is due, in epoch milliseconds; 0: at once.
+
+        Args:
+            saved_ms: when the newest savepoint was made; None: there is none.
+            began_ms: of the table's first snapshot; None: it has expired.
+        """
+        if self.days is None:
+            return 0 if saved_ms is None else saved_ms + self.interval_ms
+        last_ms = began_ms if saved_ms is None else saved_ms
+        if last_ms is None:
+            return 0
+        return self.days.zone.epoch_ms(self.days.latest_end(self.days.zone.local_ms(last_ms)) + self.days.period_ms)
+
+
 def check_periods(options: TableOptions, keys: Collection[str]) -> None:
     """Refuse periods that are set now and never pass, or never begin; tables that have them already keep them.
 
@@ -127,6 +165,10 @@ def check_periods(options: TableOptions, keys: Collection[str]) -> None:
     for key in _DURATIONS & {*keys}:
         if options[TableOptions.declared[key]] == 0:
             raise InvalidInputError(f"a time of nothing: option={key} value={options.shown()[key]} fix=set it to more")
+    interval, time = TableOptions.savepoint_create_interval_ms.key, TableOptions.savepoint_create_time_ms.key
+    if {interval, time} & {*keys} and options.savepoint_create_time_ms is not None:
+        _whole_days(options, interval, options.savepoint_create_interval_ms)
+        _time_of_day_ms(time, options.shown()[time])
     if not _OF_DELAYS & {*keys} or options.tag_automatic_creation not in {*TagClock}:
         return
     schedule = TagSchedule.of(options)
@@ -183,23 +225,24 @@ def _form(options: TableOptions, period_ms: int) -> str:
     return f"{_DATES[form]}{space}{clock}"
 
 
-def _whole_days(options: TableOptions) -> int:
-    interval_ms = options.tag_create_interval_ms
+def _whole_days(options: TableOptions, key: str, interval_ms: int | None) -> int:
+    """The interval beside a time of day; a day without one. Raises: InvalidInputError."""
     if interval_ms is None:
         return DAY_MS
     if interval_ms < DAY_MS or interval_ms % DAY_MS:
         raise InvalidInputError(
-            f"tags are made every so many days: tag.create-interval={options.shown().get('tag.create-interval')} "
+            f"{key.partition('.')[0]}s are made every so many days: {key}={options.shown().get(key)} "
             "fix=set it to 1 d or more, in whole days"
         )
-    return int(interval_ms)
+    return interval_ms
 
 
-def _time_of_day_ms(options: TableOptions) -> int:
+def _tag_time_ms(options: TableOptions) -> int:
     text = options.tag_create_time
-    if text is None:
-        return 0
-    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", text)
-    if match is None:
-        raise InvalidInputError(f"not a time of day: tag.create-time={text} example=03:30")
-    return int(match[1]) * _HOUR_MS + int(match[2]) * _MINUTE_MS
+    return 0 if text is None else _time_of_day_ms(TableOptions.tag_create_time.key, text)
+
+
+def _time_of_day_ms(key: str, text: str) -> int:
+    if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text) is None:
+        raise InvalidInputError(f"not a time of day: {key}={text} example=03:30")
+    return time_of_day_ms(text)

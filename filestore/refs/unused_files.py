@@ -106,5 +106,5 @@ def delete_unused_of(store: TableStore, snapshot: Snapshot, *, source: str) -> U
     """
     unused = unused_files(store, snapshot, is_deleted=lambda reference: False, source=source)
     for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):  # metadata refers to data
-        store.io.delete(path)
+        store.delete_file(path)
     return unused

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +20,25 @@ from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.schema.validation import check_creatable, check_new_names, check_options_set, check_size, hashable
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+
+ROOT_KEYS: Final = ("path", "file.path")
+
+
+def without_place(
+    options: Mapping[str, str] | None, *, warehouse: str, table_path: str | None = None
+) -> dict[str, str]:
+    """Options of a new table, by today's keys, without those that say where it lies: its catalog knows.
+
+    Raises: InvalidInputError: they name another place than the warehouse or the table's own directory.
+    """
+    places, texts = {warehouse, table_path}, canonical_options(options or {})
+    for key in ROOT_KEYS:
+        if key in texts and texts[key].removeprefix("file://").rstrip("/") not in places:
+            raise InvalidInputError(
+                f"tables lie in the warehouse of their catalog: option={key} value={texts[key]} "
+                f"warehouse={warehouse} fix='leave the option out, or use a catalog of that directory'"
+            )
+    return {key: text for key, text in texts.items() if key not in ROOT_KEYS}
 
 
 def new_schema(
@@ -47,7 +67,8 @@ def new_schema(
     texts = canonical_options(options or {})
     keys = _columns_of("primary-key", primary_key, texts)
     partitions = _columns_of("partition", partition_by, texts)
-    texts.pop("path", None)  # where a table is does not stand inside it
+    for key in ROOT_KEYS:
+        texts.pop(key, None)  # where a table is does not stand inside it: see ``without_place``
     given = given_fields(columns)
     check_new_names(field.name for field in given)
     check_size(given)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from filestore.layout.version_names import check_tag_name
+from filestore.options.log_login import openers_of
 from filestore.options.not_built import ALL, check_built, check_closed
 from filestore.options.option import At, check_text
 from filestore.options.secrets import secrets_of_log
@@ -152,7 +153,7 @@ def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
 
 
 def check_no_login(options: Mapping[str, str]) -> None:
-    """Refuse secrets of a login among options that a table would store: readers of its files would have the login.
+    """Refuse options that a table would store for those who open it: its files would decide whom they trust.
 
     Raises: InvalidInputError naming the options and where they belong.
     """
@@ -162,6 +163,12 @@ def check_no_login(options: Mapping[str, str]) -> None:
             " fix='give it to the catalog that opens the table (options of Catalog, log: of a job file,"
             " --catalog-option), or to a reader or writer; a password inside an address as"
             " log.schema-registry.basic-auth.user-info'"
+        )
+    if kept := openers_of(options):
+        raise InvalidInputError(
+            f"a table does not store what is its openers' to give, logins, files and trust: options={','.join(kept)}"
+            " fix='give it to the catalog that opens the table (options of Catalog, log: of a job file,"
+            " --catalog-option), or to a reader or writer, beside the address that it is for'"
         )
 
 

@@ -1,13 +1,16 @@
 """System tables of references to snapshots: tags, savepoints, branches, consumers."""
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 
-from filestore.branch.branches import list_branches
-from filestore.refs.branch_origins import parent_of
+from filestore.branch.branches import Branch, list_branches
+from filestore.layout.branch_state import main_branch
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.refs.branch_origins import origin_of, parent_of
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.snapshot.snapshot_store import SnapshotStore
@@ -119,14 +122,20 @@ _BRANCHES: Final = pa.schema(
         pa.field("branch_name", pa.string(), nullable=False),
         pa.field("create_time", INSTANT),
         pa.field("latest_snapshot_id", pa.int64()),
-        pa.field("parent", pa.string(), nullable=False),  # main's name for branches of main
+        pa.field("parent", pa.string(), nullable=False),  # main's name for branches of main, and for main itself
+        pa.field("is_main", pa.bool_(), nullable=False),  # it has a row here since it replaced the former main
     ]
 )
 
 
 def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
-    rows = []
-    for branch in list_branches(store):
+    rows, main = [], main_branch(store.io, store.paths.root)
+    store = replace(store, main_branch=main)
+    found = list_branches(store)
+    if main != MAIN_BRANCH:
+        origin = origin_of(store, main)
+        found.append(Branch(name=main, tag=origin.tag, snapshot_id=origin.snapshot_id))
+    for branch in sorted(found, key=lambda each: each.name):
         paths = store.paths.with_branch(branch.name)
         schemas = store.io.list_names(paths.schema_dir)
         rows.append(
@@ -137,7 +146,8 @@ def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
                 "branch_name": branch.name,  # column of Paimon's table
                 "create_time": store.io.modified_ms(f"{paths.schema_dir}/{schemas[0]}") if schemas else None,
                 "latest_snapshot_id": SnapshotStore(store.io, paths).latest_id(),
-                "parent": parent_of(store, branch.name),
+                "parent": main if branch.name == main else parent_of(store, branch.name),
+                "is_main": branch.name == main,
             }
         )
     return table_of(rows, _BRANCHES)

@@ -197,27 +197,6 @@ def _origin_of(savepoint: Savepoint) -> tuple[int, int, str]:
     return savepoint.saved_snapshot_id, savepoint.save_time_ms, savepoint.full_manifest_list
 
 
-def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | None, time_of_day_ms: int | None) -> bool:
-    """Whether a periodic savepoint is due.
-
-    Args:
-        now_ms: milliseconds of the wall clock that the time of day is of.
-        last_ms: creation time of the newest savepoint by the same clock; None: there is none.
-        interval_ms: interval between savepoints; None: no periodic ones.
-        time_of_day_ms: since midnight; savepoints are due from this time on; None: any time.
-    """
-    if interval_ms is None:
-        return False
-    if time_of_day_ms is None:
-        return last_ms is None or now_ms - last_ms >= interval_ms
-    period_ms = max(interval_ms, _DAY_MS)
-    moment_ms = now_ms - (now_ms - time_of_day_ms) % _DAY_MS  # the latest occurrence
-    return last_ms is None or (last_ms < moment_ms and moment_ms - last_ms > period_ms - _DAY_MS)
-
-
-_DAY_MS: Final = 86_400_000
-
-
 def _newest(store: TableStore) -> Snapshot:
     """The newest snapshot. Raises: InvalidInputError: there is none, or the table has another name by now."""
     latest = store.snapshots.latest()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from filestore.types.binary_row import ARITY_BYTES, SLOT_BYTES, WIDE_TIMESTAMP_BYTES, bitmap_bytes, is_wide
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataType, arrow_type
 from lsm.errors import CorruptDataError
+from lsm.keys.keys import comparable
 
 _Bytes = npt.NDArray[np.uint8]
 _Places = npt.NDArray[np.int64]
@@ -160,3 +161,23 @@ def _numbers(values: Any, is_null: npt.NDArray[np.bool_], arrow: pa.DataType) ->
 
 def _validity(is_null: npt.NDArray[np.bool_]) -> pa.Buffer | None:
     return pc.invert(pa.array(is_null)).buffers()[1] if bool(is_null.any()) else None
+
+
+def ordered_codes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """(n,) numbers in the order of the values, which have no nulls."""
+    if pa.types.is_floating(column.type):  # by their bits, which Arrow does not compare
+        column = pa.array(comparables(column), pa.uint64())
+    encoded = column.dictionary_encode()
+    codes = np.empty(len(encoded.dictionary), np.int64)
+    codes[pc.sort_indices(encoded.dictionary)] = np.arange(len(codes))
+    ordered: npt.NDArray[np.int64] = codes[np.asarray(encoded.indices)]
+    return ordered
+
+
+def comparables(column: pa.Array) -> list[Any]:
+    """The values as ``comparable`` gives them, of a column without nulls."""
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    values: list[Any] = column.to_pylist() if not pa.types.is_integer(column.type) else column.to_numpy().tolist()
+    return list(map(comparable, values)) if pa.types.is_floating(kind) else values

@@ -65,6 +65,10 @@ def translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, s
     option = OPTION_PREFIX + name
     if name in _RESERVED:
         raise InvalidInputError(f"Kafka option is set by Fluvial itself: option={option} fix=remove it")
+    if name == "metadata.broker.list":  # wins over the other, silently
+        raise InvalidInputError(
+            f"Kafka option is another name of the brokers: option={option} fix=set {OPTION_PREFIX}bootstrap.servers"
+        )
     if name.endswith((".serializer", ".deserializer")):
         raise InvalidInputError(
             f"Kafka option is specific to Java: option={option} fix=remove it: records are bytes; see log.format"

@@ -40,11 +40,14 @@ def is_claim(record: Any) -> bool:
     return record.key() is None and not record.value() and claimant_of(header_of(record) or b"") is not None
 
 
-def left_in(record: Any) -> int:
-    """The snapshot that a control record names; 0: a claim."""
-    fields = json.loads((header_of(record) or b"").partition(b"\n")[0])
-    left = fields.get(_LEFT)
-    return int(left.get("snapshot", 0)) if isinstance(left, dict) else 0
+def left_in(record: Any, table_id: str | None) -> int:
+    """The snapshot that a control record of a table names; 0: a claim, or nothing that this table writes."""
+    header = header_of(record) or b""
+    if table_id is not None and claimant_of(header) != table_id:
+        return 0
+    left = json.loads(header.partition(b"\n")[0]).get(_LEFT)
+    snapshot = left.get("snapshot") if isinstance(left, dict) else None
+    return snapshot if type(snapshot) is int else 0
 
 
 def claimant_of(header: bytes) -> str | None:
@@ -52,5 +55,5 @@ def claimant_of(header: bytes) -> str | None:
     try:
         fields = json.loads(header.partition(b"\n")[0])
         return str(fields["table"]) if fields["version"] == MARKER_VERSION and fields["kind"] == _GENESIS else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -19,6 +19,7 @@ task could write an old value last.
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -36,7 +37,7 @@ from logstore.kafka.transactions import (
     transaction_error,
 )
 from logstore.log.control_record import HEADER, encode_genesis
-from logstore.log.marker import CommitMarker, LogTail, encode_marker, read_tail
+from logstore.log.marker import CommitMarker, LogTail, encode_marker, read_tail, settled_tail
 from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError
@@ -96,7 +97,7 @@ class BucketLogWriter:
         self._committed_rows = 0  # rows of earlier chunks
         self._first_offset: int | None = None  # first offset of the batch, known after the first chunk
         self._committed: CommitMarker | None = None  # of the whole batch
-        self._is_renewed = False
+        self._next_offset = 0  # where the first record of a transaction comes, unless another program writes
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +131,6 @@ class BucketLogWriter:
         """
         if not self.is_renewable:
             return False
-        self._is_renewed = True
         end, self._committed = self._committed, None
         assert end is not None
         self._tail = LogTail(
@@ -169,15 +169,19 @@ class BucketLogWriter:
             initialize(self._producer, self._notes, self._timeout_s, self._target.properties.environment)
         except KafkaException as error:
             raise self._error(error, "log cannot be fenced") from error
-        self._tail = read_tail(
-            self._target.properties,
-            topic=self._target.topic,
-            bucket=self._target.bucket,
-            table_id=self._target.table_uuid,
-            key=self._target.key,
+        target = self._target
+        read = partial(
+            read_tail,
+            target.properties,
+            topic=target.topic,
+            bucket=target.bucket,
+            table_id=target.table_uuid,
+            key=target.key,
             allows_foreign=True,
             timeout_s=self._timeout_s,
         )
+        self._tail = settled_tail(read, str(target), target.properties.environment)
+        self._next_offset = self._tail.next_offset
         return self._tail.marker
 
     def note_leaving(self, left: Mapping[str, object], *, value: bytes | None = None) -> None:
@@ -201,7 +205,7 @@ class BucketLogWriter:
             transaction.commit()
         except (KafkaException, SystemError) as error:
             raise self._error(error, "a control record cannot be written to the log") from error
-        self._transaction = None
+        self._transaction, self._next_offset = None, transaction.end_offset + 1
 
     def begin(self, *, query: str, batch: int, schema_id: int | None = None) -> None:
         """Set the batch and the schema id of the rows to be appended. Local: nothing is sent."""
@@ -347,18 +351,21 @@ class BucketLogWriter:
             # Even "fenced" may mean "committed": another writer's fence completes a commit that lost its response
             known = self._error(error, "commit was sent and not confirmed")
             raise OutcomeUnknownError(str(known)) from error
-        self._transaction = None
+        self._transaction, self._next_offset = None, transaction.end_offset + 1
         self._committed_rows += transaction.row_count
         if self._first_offset is None:
             self._first_offset = transaction.first_offset
         return transaction.end_offset
 
     def _check_unbroken(self, transaction: Transaction) -> None:
-        """Of a renewed writer: its last transaction is followed by one control record, and then by these rows."""
-        if self._is_renewed and transaction.first_offset != self.tail.end_offset + 1:
+        """These rows come where the writer's last look, or its last transaction and the record that ends it, left off.
+
+        So a batch is the records from there to its marker, and none of another program is among them.
+        """
+        if transaction.first_offset != self._next_offset:
             raise ConflictError(
                 f"something else is in the log behind what this writer wrote last, and nothing of its rows is visible: "
-                f"{self._target} offset={transaction.first_offset} log_end={self.tail.end_offset}: write it again"
+                f"{self._target} offset={transaction.first_offset} expected={self._next_offset}: write it again"
             )
 
     def _open(self) -> Transaction:

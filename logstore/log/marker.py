@@ -20,8 +20,10 @@ With a key (``marker_key``) the line also has ``after``, the end of the bucket t
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -43,6 +45,8 @@ _TAIL_TIMEOUT_S: Final = 30.0
 _RETENTION_WAS_FASTER: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _LEADER_POLL_S: Final = 0.05
 _MARKER_WAIT_MS: Final = 20
+_OPEN_S: Final = 2.0  # a transaction that ends within is nothing to speak of
+_OPEN_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,8 @@ class LogTail:
     is_foreign: bool = False  # the last record is another program's, and ends at ``end_offset``
     is_unsigned: bool = False  # and it has a marker, without the signature of the table's key
     left_snapshot: int = 0  # of the newest control record behind the marker; 0: there is none
+    stable_end: int = field(default=0, compare=False)  # no record before it is in an open transaction
+    next_offset: int = field(default=0, compare=False)  # where the next record of any program comes
 
     def check_follows(self, snapshot_end: int | None) -> None:
         """Check that this log belongs to a snapshot and holds only the snapshot's batches.
@@ -185,7 +191,7 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
             table_id=None if fields.get("table") is None else str(fields["table"]),
             after=None if fields.get("after") is None else int(fields["after"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptDataError(f"marker cannot be read: offset={record_offset} header={value[:200]!r}") from error
 
 
@@ -230,7 +236,12 @@ def read_tail(
             )
             start = max(earliest, stable_end - look_back)
             first = TopicPartition(topic, bucket, start)
-            last, left = _last_record(consumer, first, stable_end, clock, deadline, doing, notes)
+            last, left = _last_record(consumer, first, table_id, clock, deadline, doing, notes)
+            next_offset = max(stable_end, consumer.get_watermark_offsets(first, cached=True)[1])
+            found = partial(
+                LogTail, bucket=bucket, earliest_offset=earliest, left_snapshot=left, stable_end=stable_end,
+                next_offset=next_offset,
+            )  # fmt: skip
         except KafkaException as error:
             again = leader_moved(error) or error.args[0].code() in _RETENTION_WAS_FASTER
             if not again or clock.monotonic() > deadline:
@@ -248,22 +259,29 @@ def read_tail(
             if header is None or is_unsigned:
                 if not allows_foreign:
                     raise refuse_foreign(f"topic={topic} bucket={bucket} offset={last.offset()}", is_unsigned=True)
-                return LogTail(
-                    bucket=bucket,
-                    marker=None,
-                    end_offset=last.offset() + 1,
-                    earliest_offset=earliest,
-                    is_foreign=True,
-                    is_unsigned=is_unsigned,
-                    left_snapshot=left,
-                )
-            end = stable_end if marker is None else marker.end_offset
-            return LogTail(bucket=bucket, marker=marker, end_offset=end, earliest_offset=earliest, left_snapshot=left)
+                end = last.offset() + 1
+                return found(marker=None, end_offset=end, is_foreign=True, is_unsigned=is_unsigned)
+            return found(marker=marker, end_offset=stable_end if marker is None else marker.end_offset)
         if start == earliest:
-            return LogTail(
-                bucket=bucket, marker=None, end_offset=stable_end, earliest_offset=earliest, left_snapshot=left
-            )
+            return found(marker=None, end_offset=stable_end)
         look_back *= _WIDENING  # only control records and aborted records so far
+
+
+def settled_tail(read: Callable[[], LogTail], place: str, clock: KafkaEnvironment) -> LogTail:
+    """The tail that a writer reads behind its fence: what is in an open transaction could come to be among its rows.
+
+    Raises: UnavailableError: another program has a transaction open.
+    """
+    deadline = clock.monotonic() + _OPEN_S
+    while (tail := read()).next_offset > tail.stable_end:
+        if clock.monotonic() > deadline:
+            raise UnavailableError(
+                f"a transaction of another program is open in the log: {place} since_offset={tail.stable_end} "
+                f"log_end={tail.next_offset} "
+                "fix='wait until it ends, at most its transaction.timeout.ms; a job of Flink ends one by a checkpoint'"
+            )
+        clock.sleep(_OPEN_POLL_S)
+    return tail
 
 
 def read_marker(
@@ -312,15 +330,13 @@ def read_marker(
 def _last_record(
     consumer: Consumer,
     start: TopicPartition,
-    stable_end: int,
+    table_id: str | None,
     clock: KafkaEnvironment,
     deadline: float,
     doing: str,
     notes: ErrorNotes,
 ) -> tuple[Any | None, int]:
     """The last record that is a row, or the first one of the log; and the snapshot of control records behind it."""
-    if start.offset >= stable_end:
-        return None, 0
     consumer.assign([start])
     last, left = None, 0
     while True:
@@ -332,7 +348,7 @@ def _last_record(
         error = message.error()
         if error is None:
             is_note = is_claim(message)
-            left = max(left, left_in(message)) if is_note else 0
+            left = max(left, left_in(message, table_id)) if is_note else 0
             last = message if message.offset() == 0 or not is_note else last
         elif error.code() == KafkaError._PARTITION_EOF:
             return last, left

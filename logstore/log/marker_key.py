@@ -38,7 +38,7 @@ class MarkerKey:
     def _mac(self, line: bytes, payload: bytes, bucket: int) -> bytes:
         if self.secret is None:
             raise CorruptDataError(
-                f"the key of the log is missing: {self.place} cause=the directory was copied without it, or the file "
-                f"was deleted fix=restore the file; or {NEW_LOG}"
+                f"the key of the log is missing: {self.place} cause=the directory was copied without it, the file "
+                f"was deleted, or is another user's fix=restore the file, or allow this user to read it; or {NEW_LOG}"
             )
         return hmac.digest(self.secret, b"%d\n%b\n%b" % (bucket, line, payload), "sha256").hex().encode()

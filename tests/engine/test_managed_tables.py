@@ -6,7 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from engine import Catalog
+import engine
+from engine import Catalog, procedures
+from filestore.catalog.catalog import FileCatalog
+from filestore.evolution.schema_change import SetOption
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -39,6 +42,46 @@ def test_options_are_completed_by_the_catalogs_and_stored(tmp_path: Path, option
     again = Catalog(str(tmp_path / "w"), options={**options, "bucket": "7", "file.compression": "gzip"})
     assert dict(again.table("db.t").schema.options) == stored  # a table that exists keeps its own
     assert not {*options, "uri"} & {*stored}
+
+
+@pytest.mark.parametrize(
+    "key", ["file.path", "path", "file.root-path", "table-storage.file.path", "table-default.file.path"]
+)
+def test_a_table_lies_in_its_warehouse_or_is_refused(tmp_path: Path, options: Mapping[str, str], key: str) -> None:
+    """FL-65, FL-68: the root is the catalog's; another one is no option that is stored and means nothing."""
+    warehouse, other = str(tmp_path / "w"), str(tmp_path / "elsewhere")
+    words = r"tables lie in the warehouse of their catalog: option=(file\.)?path value=.*elsewhere.*fix="
+    with pytest.raises(InvalidInputError, match=words):
+        Catalog(warehouse, options={**options, key: other})
+    with pytest.raises(InvalidInputError, match=words):
+        FileCatalog(warehouse, {**options, key: other})
+    catalog = Catalog(warehouse, options=options)
+    own = key.replace("default", "storage")
+    with pytest.raises(InvalidInputError, match=words):
+        catalog.create_table("db.t", SCHEMA, options={own: other})
+    with pytest.raises(InvalidInputError, match=words):
+        FileCatalog(warehouse, options).create_table("db.t", SCHEMA, options={own: other})
+    assert catalog.list_databases() == []
+    for number, place in enumerate((warehouse, f"file://{warehouse}/", f"{warehouse}/db.db/t2")):
+        made = catalog.create_table(f"db.t{number}", SCHEMA, options={own: place})
+        assert "file.path" not in made.schema.options
+        with pytest.raises(InvalidInputError, match="directory"):
+            catalog.alter_table(f"db.t{number}", [SetOption(own.removeprefix("table-storage."), other)])
+    same = Catalog(warehouse, options={**options, key: warehouse}).create_table("db.same", SCHEMA)
+    assert same.store.paths.root.startswith(warehouse)
+
+
+def test_a_table_of_an_older_version_that_stores_another_root_is_copied_without_it(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "w"))
+    table = catalog.create_table("db.t", SCHEMA)
+    path = Path(table.store.paths.schema_dir) / "schema-0"
+    path.write_text(path.read_text().replace('"options": {', '"options": {"file.path": "/elsewhere", ', 1))
+    assert catalog.table("db.t").schema.options["file.path"] == "/elsewhere"
+    catalog.table("db.t").write(pa.table({"id": [1], "v": [1]}, schema=SCHEMA))
+    procedures.copy(catalog, "db.t", "db.copied")
+    engine.sql(None, "CREATE TABLE db.alike LIKE db.t", catalog=catalog)
+    for name in ("db.copied", "db.alike"):
+        assert "file.path" not in catalog.table(name).schema.options
 
 
 def test_where_directories_move_no_names_are_swapped(tmp_path: Path, options: Mapping[str, str]) -> None:

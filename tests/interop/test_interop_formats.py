@@ -1,5 +1,6 @@
 """Tables whose levels have formats, codecs and layouts of their own: everybody reads what anybody wrote."""
 
+import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,3 +66,32 @@ def test_everybody_reads_tables_of_mixed_files(
     java_peer.compact(tmp_path, "db.t")
     check()
     assert normalise(numbered_rows(10, 1, "again"))[0] in FLUVIAL.read(tmp_path, "db.t")
+
+
+@pytest.mark.parametrize("format", ["orc", "parquet"])
+def test_manifests_of_each_format_are_written_and_read_by_all(tmp_path: Path, java_peer: JavaPeer, format: str) -> None:
+    """Issue 1, finding 3: an empty table of Java stays one that Java reads, writes and expires."""
+    options = {"bucket": "1", "manifest.format": format, "deletion-vectors.enabled": "true"}
+    definition = TableDefinition(columns=COLUMNS, primary_key=["id", "at"], partition_by=["at"], options=options)
+    java_peer.create(tmp_path, "db.t", definition)
+    day = {"at": datetime.date(2026, 1, 1)}
+
+    def rows(first: int, count: int, word: str) -> pa.Table:
+        return rows_of(
+            definition, [{"id": each, "name": f"{word}{each}", **day} for each in range(first, first + count)]
+        )
+
+    def check(expected: dict[int, str]) -> None:
+        for peer in (java_peer, FLUVIAL):
+            assert {row["id"]: row["name"] for row in peer.read(tmp_path, "db.t")} == expected
+
+    FLUVIAL.write(tmp_path, "db.t", rows(0, 6, "ours"))
+    java_peer.write(tmp_path, "db.t", rows(4, 4, "java"))
+    expected = {**{each: f"ours{each}" for each in range(4)}, **{each: f"java{each}" for each in range(4, 8)}}
+    check(expected)
+    FLUVIAL.write(tmp_path, "db.t", rows(0, 2, "again"))
+    FLUVIAL.compact(tmp_path, "db.t")
+    check({**expected, 0: "again0", 1: "again1"})
+    java_peer.compact(tmp_path, "db.t")
+    assert java_peer.expire(tmp_path, "db.t", retain=1) > 0
+    check({**expected, 0: "again0", 1: "again1"})

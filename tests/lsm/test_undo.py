@@ -5,14 +5,16 @@ from contextlib import suppress
 import pytest
 
 from lsm.errors import (
+    CommittedError,
     ConflictError,
     CorruptDataError,
     FluvialError,
     InvalidInputError,
     OutcomeUnknownError,
+    TakenOverError,
     UnavailableError,
 )
-from lsm.undo import undoing, undoing_unless_visible
+from lsm.undo import following_a_commit, undoing, undoing_unless_visible
 
 PROOFS = [
     ConflictError,
@@ -77,3 +79,18 @@ def test_what_finishes_is_not_undone_wherever_it_leaves_the_block(context: objec
 
     assert [leaves(way) for way in ("return", "continue", "break", "end")] == ["return", "end", "end", "end"]
     assert undone == []
+
+
+@pytest.mark.parametrize("error", PROOFS)
+def test_what_fails_behind_a_commit_never_says_that_nothing_is_visible(error: type[Exception]) -> None:
+    message = r"rows are visible: snapshot=3 .*why"
+    with pytest.raises(CommittedError, match=message), following_a_commit("rows are visible: snapshot=3"):
+        raise error("why")
+
+
+@pytest.mark.parametrize("error", [CommittedError, TakenOverError, KeyboardInterrupt, RuntimeError])
+def test_what_says_enough_behind_a_commit_is_raised_as_it_is(error: type[BaseException]) -> None:
+    raised = error("why")
+    with pytest.raises(error) as found, following_a_commit("rows are visible"):
+        raise raised
+    assert found.value is raised

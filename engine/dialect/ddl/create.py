@@ -28,12 +28,12 @@ from filestore.evolution.schema_change import parse_default
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options
+from filestore.schema.schema_store import ROOT_KEYS, without_place
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from lsm.undo import undoing
 
 _BUCKETS: Final = TableOptions.bucket_key.key
-_PLACES: Final = ("path", "file.path")
 
 
 def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
@@ -118,8 +118,9 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         if key not in TableOptions.declared or TableOptions.declared[key].stored is Stored.BY_USERS
     }
     options = {**settings, **given}
-    for key in _PLACES:
-        _check_place(context, name, key, options.pop(key, None))
+    database, table = name.split(".")
+    warehouse = context.catalog.warehouse
+    options = without_place(options, warehouse=warehouse, table_path=f"{warehouse}/{database}.db/{table}")
     options |= computed_options(create.computed, [field.name for field in create.fields])
     if create.watermark is not None:
         options |= _watermark_options(create.fields, create.watermark)
@@ -127,16 +128,6 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         if field.default_value is not None:
             parse_default(field.default_value, field.type)
     return options
-
-
-def _check_place(context: SqlContext, name: str, key: str, path: str | None) -> None:
-    database, table = name.split(".")
-    places = {context.catalog.warehouse, f"{context.catalog.warehouse}/{database}.db/{table}"}
-    if path is not None and path.removeprefix("file://").rstrip("/") not in places:
-        raise InvalidInputError(
-            f"tables lie in the warehouse of their catalog: option={key} value={path} "
-            f"warehouse={context.catalog.warehouse} fix=use a catalog of that directory"
-        )
 
 
 def _watermark_options(fields: Sequence[DataField], watermark: Watermark) -> dict[str, str]:
@@ -189,7 +180,7 @@ def _overlaid(
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
     own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX)
-    left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION}
+    left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION, *ROOT_KEYS}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 
 

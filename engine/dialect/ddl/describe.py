@@ -23,7 +23,7 @@ from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
 from filestore.iceberg.places import iceberg_state
 from filestore.layout.branch_names import SEPARATOR
-from filestore.layout.paths import partition_path
+from filestore.layout.paths import MAIN_BRANCH, partition_path
 from filestore.maintenance.partitions import path_of
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.column_paths import field_at
@@ -137,7 +137,13 @@ def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     options = table.options
     log = TableLog.of(table.files, EVEN_UNTRACKED)
     yield "name", f"{context.catalog_name}.{table.name}", None
+    if (main := table.main_branch) != MAIN_BRANCH:
+        yield "main-branch", main, None
     yield "log.system", options.log_system, None
+    if log:
+        yield "log.consistency", options.log_consistency, None
+        yield "log.changelog-mode", options.log_changelog_mode, None
+        yield "log.format", options.log_format, None
     yield "log.kafka.bootstrap.servers", options.log_kafka.get("bootstrap.servers") if log else None, None
     yield "log.retention", options.shown().get("log.retention") if log else None, None
     yield "log.kafka.topic", log.topic if log else None, None

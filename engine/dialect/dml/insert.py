@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -9,7 +10,10 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_sql, default_value, is_widened, stored, widened_schema
+from engine.dialect.dml.replace_where import ReplacedRows
 from engine.dialect.dml.target import WriteTarget, check_bounded, find_target
+from engine.dialect.grammar.cursor import Cursor
+from engine.dialect.grammar.dialect import evolves_schema, parse_expression
 from engine.dialect.grammar.splice import Edit
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget
@@ -24,6 +28,11 @@ from filestore.layout.paths import MAIN_BRANCH
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
+_CLAUSES: Final = frozenset(
+    {"this", "hint", "by_name", "partition", "overwrite", "expression", "source", "where", "with_"}
+)
+_WORDS: Final = {"exists": "IF NOT EXISTS", "using": "REPLACE USING", "stored": "STORED BY", "conflict": "ON CONFLICT"}
+_OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
 
 
@@ -38,6 +47,8 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
     target = find_target(context, statement, tree.this)
     if target is None:
         return None
+    if evolves_schema(tree):
+        target = target.evolving()
     with nullcontext() if tree.args.get("overwrite") else target.turn():  # the query may read the table
         return _Insert(context, statement, tree, target).run()
 
@@ -63,32 +74,70 @@ class _Insert:
         self._node = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
 
     def run(self) -> pa.Table:
-        if self._tree.args.get("where") or self._tree.args.get("exists"):
-            raise self._problem("INSERT with REPLACE WHERE or IF NOT EXISTS is not known: fix=use INSERT OVERWRITE")
-        static, named = self._partition()
+        unknown = [name for name, given in self._tree.args.items() if given and name not in _CLAUSES]
+        if unknown:
+            words = _WORDS.get(unknown[0], unknown[0].upper())
+            raise self._problem(
+                f"INSERT with this clause is not known: clause='{words}' "
+                "fix='INSERT OVERWRITE, INSERT INTO ... REPLACE WHERE, or MERGE'"
+            )
+        static = self._partition()
         listed = self._listed()
         is_by_name = bool(self._tree.args.get("by_name"))
-        with self._bound(self._names(static, listed)) as bound:
+        reads = StatementReads(self._context)
+        with self._bound(self._names(static, listed), reads) as bound:
             frame = bound.frame(self._query_text(bound))
             names = list(frame.columns) if is_by_name else self._names(static, listed)
+            if evolves_schema(self._tree) and not is_by_name and listed is None:
+                names += frame.columns[len(names) :]
             try:
                 check_bounded(frame)
                 self._target = self._target.for_rows(names, frame.schema)
                 rows = _shaped(self._target, frame, names, static)
             except InvalidInputError as error:
                 raise self._problem(str(error)) from error
-            if not self._tree.args.get("overwrite"):
+            if not self._tree.args.get("overwrite") and not self._tree.args.get("where"):
                 return self._target.append(rows)
             if ROW_KIND_COLUMN in rows.columns:
                 raise self._problem(f"an overwrite has no kinds of rows: column={ROW_KIND_COLUMN}")
-            return self._target.overwrite(rows, static if named else None)
+            if self._tree.args.get("where"):
+                return self._replaced(rows, reads)
+            return self._target.overwrite(rows, None if self._is_dynamic(static) else static)
+
+    def _is_dynamic(self, static: Mapping[str, object]) -> bool:
+        """Whether only partitions that occur in the rows are replaced: as for Spark's own tables, see its setting."""
+        if len(static) == len(self._target.schema.partition_keys):
+            return False
+        if self._target.is_dynamic is not None:
+            return self._target.is_dynamic
+        return str(self._context.spark.conf.get(_OVERWRITE_MODE)).upper() == "DYNAMIC"
+
+    def _replaced(self, rows: DataFrame, reads: StatementReads) -> pa.Table:
+        """Write rows in the place of those that meet the condition."""
+        start = self._condition_index() + 2
+        span = self._text.start_of(start), self._text.tokens[self._after_expression(start) - 1].end + 1
+        replaced = ReplacedRows(
+            statement=self._statement, node=self._node, condition=self._tree.args["where"], span=span
+        )
+        return replaced.write(self._context, self._target, rows, reads)
+
+    def _condition_index(self) -> int:
+        """Index of REPLACE, before WHERE."""
+        return self._text.find("REPLACE", self._text.index_at(self._node.meta["span"][1]))
+
+    def _after_expression(self, index: int) -> int:
+        """Index of the token behind the expression that begins at one."""
+        cursor = Cursor(self._statement.source, self._text.tokens)
+        cursor.index = index
+        parse_expression(cursor)
+        return cursor.index
 
     def _problem(self, problem: str) -> InvalidInputError:
         start, stop = self._node.parts[0].meta["start"], self._node.this.meta["end"] + 1
         return self._statement.source.problem(problem, start, stop)
 
-    def _partition(self) -> tuple[dict[str, object], bool]:
-        """The values in PARTITION, and whether there are any."""
+    def _partition(self) -> dict[str, object]:
+        """The values in PARTITION."""
         clause = self._node.args.get("partition") or self._tree.args.get("partition")
         found: dict[str, object] = {}
         keys = self._target.schema.partition_keys
@@ -100,7 +149,7 @@ class _Insert:
                 raise self._problem(f"not a partition column: column={name} partition_columns={list(keys)}")
             if is_static:
                 found[key] = self._static_value(key, each.expression)
-        return found, bool(found)
+        return found
 
     def _static_value(self, key: str, node: exp.Expr) -> object:
         sign = "-" if isinstance(node, exp.Neg) else ""
@@ -127,22 +176,15 @@ class _Insert:
             return list(listed)
         return [name for name in self._target.schema.column_names if name not in static]
 
-    def _bound(self, names: Sequence[str]) -> BoundText:
+    def _bound(self, names: Sequence[str], reads: StatementReads) -> BoundText:
         start = self._node.meta["span"][0]
         edits = list(self._default_edits(names))
-        reads = StatementReads(self._context)
         return BoundText.bind(self._context, self._statement, reads, target=QueryTarget(start), extra=edits)
 
     def _query_text(self, bound: BoundText) -> str:
         """The query, with its WITH clause."""
-        insert = next(index for index in range(len(self._text.tokens)) if self._is_insert(index))
-        head = bound.spliced.part(0, self._text.start_of(insert))
+        head = bound.spliced.part(0, self._text.start_of(self._text.head("INSERT", self._node)))
         return head + bound.spliced.part(self._text.start_of(self._query_index()), len(self._statement.text))
-
-    def _is_insert(self, index: int) -> bool:
-        before = self._text.tokens[:index]
-        depth = sum((each.text == "(") - (each.text == ")") for each in before)
-        return self._text.word(index) == "INSERT" and depth == 0
 
     def _query_index(self) -> int:
         """Index of the query's first token."""
@@ -154,6 +196,8 @@ class _Insert:
                 index = text.after_parens(index + 1)
             elif word == "BY" and text.word(index + 1) == "NAME":
                 index += 2
+            elif word == "REPLACE" and text.word(index + 1) == "WHERE":
+                index = self._after_expression(index + 2)
             elif word == "(" and text.word(index + 1) not in _QUERY_WORDS:
                 index = text.after_parens(index)
             else:

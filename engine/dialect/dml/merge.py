@@ -10,10 +10,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from engine.dialect.dml.assignment import default_value, stored
+from engine.dialect.dml.assignment import default_value, sql_type
 from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeText, read_merge
-from engine.dialect.dml.row_changes import Assignment, expression_sql, read_snapshot_id
+from engine.dialect.dml.row_changes import (
+    AssignedValue,
+    Assignment,
+    assigned_columns,
+    expression_sql,
+    read_snapshot_id,
+)
 from engine.dialect.dml.target import WriteTarget, find_target
+from engine.dialect.grammar.dialect import evolves_schema
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import StatementReads
@@ -21,11 +28,13 @@ from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_types import spark_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 _CLAUSE: Final = "_fluvial_clause"  # number of the clause that applies to a row
 _SOURCE: Final = "_fluvial_source"  # null: no row of the source
+_TARGET: Final = "_fluvial_target"  # null: no row of the table, which has no key
 
 
 def run_merge(context: SqlContext, statement: Statement) -> pa.Table | None:
@@ -40,21 +49,19 @@ def run_merge(context: SqlContext, statement: Statement) -> pa.Table | None:
     target = find_target(context, statement, tree.this)
     if target is None:
         return None
-    parts = read_merge(StatementText(statement), _alias_of(tree).lower(), target.names)
-    try:
-        target.check_changes_rows("MERGE", deletes=any(each.action is MergeAction.DELETE for each in parts.clauses))
-    except InvalidInputError as error:
-        raise statement.source.problem(str(error), 0, len(statement.text)) from error
+    parts = read_merge(StatementText(statement), tree.this, target.names)
+    if target.schema.primary_keys or any(each.action is not MergeAction.INSERT for each in parts.clauses):
+        try:
+            target.check_changes_rows("MERGE", deletes=any(each.action is MergeAction.DELETE for each in parts.clauses))
+        except InvalidInputError as error:
+            raise statement.source.problem(str(error), 0, len(statement.text)) from error
+    if evolves_schema(tree):
+        target = target.evolving()
     start: int = tree.this.meta["span"][0]
     rows = QueryTarget(start, TargetUse.ROWS)
     with target.turn(), BoundText.bind(context, statement, StatementReads(context), target=rows) as bound:
-        changes = _Merge(statement, tree, target, bound, parts).changes()
-        return target.append(changes, read_snapshot_id=read_snapshot_id(bound, start))
-
-
-def _alias_of(tree: exp.Merge) -> str:
-    alias: str = tree.this.alias or tree.this.name
-    return alias
+        merge = _Merge(statement, tree, target, bound, parts)
+        return merge.target.append(merge.changes(), read_snapshot_id=read_snapshot_id(bound, start))
 
 
 class _Merge:
@@ -64,16 +71,32 @@ class _Merge:
         self, statement: Statement, tree: exp.Merge, target: WriteTarget, bound: BoundText, parts: MergeText
     ) -> None:
         self._statement = statement
-        self._target = target
         self._bound = bound
-        self._schema = target.schema
-        self._alias = _alias_of(tree)
+        self._alias = tree.this.alias or tree.this.name
         self._source_alias = tree.args["using"].alias_or_name or "_fluvial_rows"
-        self._is_named = bool(tree.args["using"].alias_or_name)
         self._parts = parts
+        self._fold = target.names.folded
+        self._evolves = evolves_schema(tree)
+        self._stored = {field.name: field for field in target.schema.fields}
+        self.target = self._grown(target) if self._evolves else target
+        self._schema = self.target.schema
         self._fields = self._schema.fields
         self._keys = self._schema.primary_keys
-        self._fold = target.names.folded
+
+    def _grown(self, target: WriteTarget) -> WriteTarget:
+        """The target with the source's columns that the clauses assign."""
+        wanted = {
+            self._fold(each.path[0])
+            for clause in self._parts.clauses
+            for each in clause.assignments or ()
+            if len(each.path) == 1
+        }
+        takes_all = any(clause.assignments is None for clause in self._parts.clauses)
+        columns = [field for field in self._source.fields if takes_all or self._fold(field.name) in wanted]
+        try:
+            return target.for_rows([field.name for field in columns], T.StructType(columns))
+        except InvalidInputError as error:
+            raise self._problem(str(error), *self._parts.source) from error
 
     def changes(self) -> DataFrame:
         """The table's columns and the kind of each change."""
@@ -88,8 +111,11 @@ class _Merge:
         ]
         types = {name: field.dataType for name, field in zip(names, joined.schema.fields, strict=True)}
         found = joined.toDF(*names)
-        images = [self._images(number, clause, types[f"_r{number}"]) for number, clause in enumerate(clauses)]
+        images = [self._images(found, number, clause, types[f"_r{number}"]) for number, clause in enumerate(clauses)]
         row = _first_of(images)
+        if not self._keys:  # a row of the source is in the join once, as it matches none
+            rows = found.filter(F.col(_CLAUSE).isNotNull()).select(row.alias("rows"))
+            return rows.select(F.explode("rows").alias("row")).select("row.*")
         key = F.when(F.col("_matched"), F.struct(*[self._old(name).alias(name) for name in self._keys]))
         for number, clause in enumerate(clauses):
             if clause.action is MergeAction.INSERT:
@@ -102,18 +128,30 @@ class _Merge:
     # ---- the query
 
     def _query(self) -> str:
-        old = [f"{quoted(self._alias)}.{quoted(field.name)}" for field in self._fields]
+        old = [self._old_sql(field) for field in self._fields]
         results = [self._result(number, clause) for number, clause in enumerate(self._parts.clauses)]
-        present = f"{quoted(self._alias)}.{quoted(self._keys[0])} IS NOT NULL"
-        return f"SELECT {self._choice()}, {present}, {', '.join([*old, *results])} FROM {self._join()}"
+        columns = [self._choice(), f"{self._is_there} IS NOT NULL", *old, *results]
+        return f"{self._part(self._parts.head)}SELECT {', '.join(columns)} FROM {self._join()}"
+
+    def _old_sql(self, field: DataField) -> str:
+        """A column of the table as it becomes; one that the statement adds is null."""
+        known, kind = self._stored.get(field.name), sql_type(spark_type(field.type))
+        if known is None:
+            return f"CAST(NULL AS {kind})"
+        column = f"{quoted(self._alias)}.{quoted(field.name)}"
+        return column if known.type == field.type else f"CAST({column} AS {kind})"
+
+    @property
+    def _is_there(self) -> str:
+        """Not null in a row of the table."""
+        return f"{quoted(self._alias)}.{quoted(self._keys[0]) if self._keys else _TARGET}"
 
     def _choice(self) -> str:
         """The clause that applies to a row: the first that matches."""
         has_source = f"{quoted(self._source_alias)}.{_SOURCE}"
-        is_there = f"{quoted(self._alias)}.{quoted(self._keys[0])}"
         tests = {
-            Match.MATCHED: f"{is_there} IS NOT NULL AND {has_source} IS NOT NULL",
-            Match.BY_TARGET: f"{is_there} IS NULL",
+            Match.MATCHED: f"{self._is_there} IS NOT NULL AND {has_source} IS NOT NULL",
+            Match.BY_TARGET: f"{self._is_there} IS NULL",
             Match.BY_SOURCE: f"{has_source} IS NULL",
         }
         cases = []
@@ -128,32 +166,35 @@ class _Merge:
         made = f"named_struct({', '.join(values)})" if values else "CAST(NULL AS INT)"
         return f"CASE WHEN {_CLAUSE} = {number} THEN {made} END"
 
-    def _values(self, clause: Clause) -> list[tuple[DataField, str]]:
-        """The columns that a clause assigns, with the text of each value."""
+    def _values(self, clause: Clause) -> list[tuple[tuple[str, ...], str]]:
+        """The columns, or fields inside columns, that a clause assigns, with the text of each value."""
         if clause.assignments is None:
-            missing = [field.name for field in self._fields if self._fold(field.name) not in self._source_columns]
-            if missing:
+            given = {self._fold(name) for name in self._source.names}
+            missing = [field.name for field in self._fields if self._fold(field.name) not in given]
+            if missing and not self._evolves:
                 raise self._problem(
                     f"the source has no column for {clause.action.value} *: column={missing[0]}",
                     clause.start,
                     clause.stop,
                 )
-            return [(field, f"{quoted(self._source_alias)}.{quoted(field.name)}") for field in self._fields]
+            names = [field.name for field in self._fields if field.name not in missing]
+            return [((name,), f"{quoted(self._source_alias)}.{quoted(name)}") for name in names]
         found = []
         try:
-            self._target.names.check_distinct([each.path[0] for each in clause.assignments], "the clause")
+            self.target.names.check_distinct([".".join(each.path) for each in clause.assignments], "the clause")
             for each in clause.assignments:
-                found.append((self._field(each), expression_sql(self._bound, self._target, each)))
+                self._check(clause, each)
+                found.append((each.path, expression_sql(self._bound, self.target, each)))
         except InvalidInputError as error:
             raise self._problem(str(error), clause.start, clause.stop) from error
         return found
 
-    def _field(self, assignment: Assignment) -> DataField:
-        if len(assignment.path) > 1:
+    def _check(self, clause: Clause, assignment: Assignment) -> None:
+        if clause.action is MergeAction.INSERT and len(assignment.path) > 1:
             raise InvalidInputError(
-                f"a field inside a column is not assigned: column={'.'.join(assignment.path)} fix=assign the column"
+                f"a new row has whole columns: column={'.'.join(assignment.path)} fix=give the column a value"
             )
-        return self._target.field(assignment.path[0])
+        self.target.field(assignment.path[0])
 
     def _join(self) -> str:
         matches = {clause.match for clause in self._parts.clauses}
@@ -164,37 +205,42 @@ class _Merge:
             (True, True): "FULL JOIN",
         }[Match.BY_TARGET in matches, Match.BY_SOURCE in matches]
         source = f"(SELECT *, true AS {_SOURCE} FROM {self._part(self._parts.source)}) AS {quoted(self._source_alias)}"
-        return f"{source} {kind} {self._part(self._parts.target)} ON ({self._part(self._parts.condition)})"
+        table = self._part(self._parts.target)
+        if not self._keys:
+            table = f"(SELECT *, true AS {_TARGET} FROM {table}) AS {quoted(self._alias)}"
+        return f"{source} {kind} {table} ON ({self._part(self._parts.condition)})"
 
     @cached_property
-    def _source_columns(self) -> frozenset[str]:
-        found = self._bound.frame(f"SELECT * FROM {self._part(self._parts.source)}")
-        return frozenset(self._fold(name) for name in found.columns)
+    def _source(self) -> T.StructType:
+        """The columns of the source."""
+        head = self._part(self._parts.head)
+        return self._bound.frame(f"{head}SELECT * FROM {self._part(self._parts.source)}").schema
 
     def _part(self, span: tuple[int, int]) -> str:
         return self._bound.spliced.part(*span)
 
     # ---- its rows
 
-    def _images(self, number: int, clause: Clause, given: T.DataType) -> list[dict[str, Column]]:
+    def _images(self, found: DataFrame, number: int, clause: Clause, given: T.DataType) -> list[dict[str, Column]]:
         """The rows that a clause writes, with their kinds."""
         old = {field.name: self._old(field.name) for field in self._fields}
         if clause.action is MergeAction.DELETE:
             return [{**old, ROW_KIND_COLUMN: F.lit("-D")}]
-        new: dict[str, Column] = {}
-        for index, (field, _) in enumerate(self._values(clause)):
-            data_type = given.fields[index].dataType
-            try:
-                new[field.name] = stored(F.col(f"_r{number}.c{index}"), data_type, field)
-            except InvalidInputError as error:
-                raise self._problem(str(error), clause.start, clause.stop) from error
+        values = [
+            AssignedValue(path, F.col(f"_r{number}.c{index}"), given.fields[index].dataType)
+            for index, (path, _) in enumerate(self._values(clause))
+        ]
+        try:
+            new = assigned_columns(self.target, found, old, values)
+        except InvalidInputError as error:
+            raise self._problem(str(error), clause.start, clause.stop) from error
         if clause.action is MergeAction.INSERT:
             return [{**self._completed(clause, new), ROW_KIND_COLUMN: F.lit("+I")}]
         for name in (*self._keys, *self._schema.partition_keys):
             if name in new:
                 new[name] = _unchanged(old[name], new[name], name)
         updated = {**old, **new, ROW_KIND_COLUMN: F.lit("+U")}
-        if self._target.table.options.log_takes_old_rows:
+        if self.target.table.options.log_takes_old_rows:
             return [{**old, ROW_KIND_COLUMN: F.lit("-U")}, updated]
         return [updated]
 
@@ -215,7 +261,7 @@ class _Merge:
         ) == len(self._parts.clauses):
             return rows.dropDuplicates(["key"])
         problem = F.concat(
-            F.lit(f"several rows of the source are for one row of the table: table={self._target.table.name} key="),
+            F.lit(f"several rows of the source are for one row of the table: table={self.target.table.name} key="),
             F.to_json(F.col("key")),
             F.lit(" fix=make the source's rows unique"),
         )

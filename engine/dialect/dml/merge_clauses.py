@@ -5,6 +5,8 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
+from sqlglot import exp
+
 from engine.dialect.dml.row_changes import Assignment, read_assignments
 from engine.dialect.query.references import StatementText
 from engine.types.column_names import CaseRule
@@ -50,42 +52,47 @@ class Clause:
 class MergeText:
     """Offsets of the parts of a MERGE."""
 
+    head: tuple[int, int]  # the WITH queries
     target: tuple[int, int]
     source: tuple[int, int]
     condition: tuple[int, int]
     clauses: tuple[Clause, ...]
 
 
-def read_merge(text: StatementText, alias: str, names: CaseRule) -> MergeText:
+def read_merge(text: StatementText, target: exp.Table, names: CaseRule) -> MergeText:
     """The parts of a MERGE.
 
     Args:
         text: the statement.
-        alias: the target's alias, in lower case.
+        target: the table that is changed.
         names: when two names of columns are one.
 
     Raises:
         InvalidInputError: points at the syntax error.
     """
-    return _Reader(text, alias, names).read()
+    return _Reader(text, target, names).read()
 
 
 class _Reader:
-    def __init__(self, text: StatementText, alias: str, names: CaseRule) -> None:
+    def __init__(self, text: StatementText, target: exp.Table, names: CaseRule) -> None:
         self._text = text
-        self._alias = alias
+        self._start = text.head("MERGE", target)
+        self._alias = (target.alias or target.name).lower()
         self._names = names
         self._end = len(text.tokens)
 
     def read(self) -> MergeText:
-        into = self._find("INTO", 0)
-        using = self._find("USING", into)
-        on = self._find("ON", using)
-        whens = [self._find("WHEN", on)]
+        into = self._text.find("INTO", self._start)
+        using = self._text.find("USING", into)
+        on = self._text.find("ON", using)
+        if on == self._end:
+            raise self._problem("syntax error, expected ON and a condition", using, self._end)
+        whens = [self._text.find("WHEN", on)]
         while whens[-1] < self._end:
-            whens.append(self._find("WHEN", whens[-1] + 1))
+            whens.append(self._text.find("WHEN", whens[-1] + 1))
         clauses = tuple(self._clause(start, stop) for start, stop in pairwise(whens))
         return MergeText(
+            head=(0, self._text.start_of(self._start)),
             target=self._span(into + 1, using),
             source=self._span(using + 1, on),
             condition=self._span(on + 1, whens[0]),
@@ -101,7 +108,7 @@ class _Reader:
         if self._text.word(index) == "BY":
             match = Match.BY_SOURCE if self._text.word(index + 1) == "SOURCE" else match
             index += 2
-        then = self._find("THEN", index)
+        then = self._text.find("THEN", index)
         condition = self._span(index + 1, then) if self._text.word(index) == "AND" else None
         word = self._text.word(then + 1)
         if word not in [each.value for each in _ACTIONS[match]]:
@@ -150,16 +157,6 @@ class _Reader:
                 items.append((first, index))
                 first = index + 1
         return [*items, (first, stop)]
-
-    def _find(self, word: str, start: int) -> int:
-        """Index of a token outside of brackets and CASE; the end when there is none."""
-        depth = 0
-        for index in range(start, self._end):
-            here = self._text.word(index)
-            if here == word and depth == 0:
-                return index
-            depth += (here in ("(", "CASE")) - (here in (")", "END"))
-        return self._end
 
     def _span(self, start: int, stop: int) -> tuple[int, int]:
         return self._text.start_of(start), self._text.tokens[stop - 1].end + 1

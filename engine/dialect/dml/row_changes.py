@@ -40,6 +40,15 @@ class Assignment:
     name_start: int
 
 
+@dataclass(frozen=True, slots=True)
+class AssignedValue:
+    """A value for a column, or for a field inside one."""
+
+    path: tuple[str, ...]
+    value: Column
+    type: T.DataType
+
+
 def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
     """Delete rows; None: not a Fluvial table. Whole partitions are overwritten, other rows deleted individually.
 
@@ -55,16 +64,17 @@ def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
     if tree.args.get("using") or tree.args.get("tables"):
         raise statement.source.problem("DELETE with USING is not known: fix=use WHERE ... IN, or MERGE", 0, 6)
     text = StatementText(statement)
-    with target.turn(), _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
-        partition = _whole_partition(bound, tree, target.schema.partition_keys)
+    with target.turn(), bind_changed(context, statement, tree, StatementReads(context), target) as bound:
+        partition = whole_partition(bound, tree, target.schema.partition_keys)
         if partition is not None:
             return target.clear(partition)
         _check(target, statement, "DELETE")
+        head = bound.spliced.part(0, text.start_of(text.head("DELETE", tree.this)))
         rest = bound.spliced.part(_start(tree), len(text.text))
         if target.deletes_positions:
-            rows = bound.frame(f"SELECT {', '.join(_places(tree))} FROM {rest}")
-            return target.replace_rows(_read_plan(bound, _start(tree)).plan, rows, None, "rows_deleted")
-        rows = bound.frame(f"SELECT * FROM {rest}")
+            rows = bound.frame(f"{head}SELECT {', '.join(_places(tree))} FROM {rest}")
+            return target.replace_rows(changed_plan(bound, _start(tree)).plan, rows, None, "rows_deleted")
+        rows = bound.frame(f"{head}SELECT * FROM {rest}")
         columns = [F.col(quoted(name)) for name in target.schema.column_names]
         changes = rows.select(*columns, F.lit("-D").alias(ROW_KIND_COLUMN))
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
@@ -84,23 +94,24 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
         return None
     _check(target, statement, "UPDATE")
     text = StatementText(statement)
-    behind = next(i for i in range(text.index_at(tree.this.meta["span"][1]), len(text.tokens)) if text.word(i) == "SET")
-    end = _where(text, behind)
+    behind = text.find("SET", text.index_at(tree.this.meta["span"][1]))
+    end = text.find("WHERE", behind)
     alias = (tree.this.alias or tree.this.name).lower()
     assignments = read_assignments(text, behind + 1, end, alias, target.names)
     for each in assignments:
         check_assigned(target, statement, each)
-    with target.turn(), _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
+    with target.turn(), bind_changed(context, statement, tree, StatementReads(context), target) as bound:
+        head = bound.spliced.part(0, text.start_of(text.head("UPDATE", tree.this)))
         table = bound.spliced.part(_start(tree), text.start_of(behind))
         where = bound.spliced.part(text.start_of(end), len(text.text))
         old = [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in target.schema.column_names]
         values = [expression_sql(bound, target, each) for each in assignments]
         if target.deletes_positions:
-            found = bound.frame(f"SELECT {', '.join([*old, *values, *_places(tree)])} FROM {table} {where}")
+            found = bound.frame(f"{head}SELECT {', '.join([*old, *values, *_places(tree)])} FROM {table} {where}")
             found = found.localCheckpoint()  # rows and positions come from one computation
             new_rows = _updates(target, found, assignments, keeps_old=False).drop(ROW_KIND_COLUMN)
-            return target.replace_rows(_read_plan(bound, _start(tree)).plan, found, new_rows, "rows_updated")
-        found = bound.frame(f"SELECT {', '.join([*old, *values])} FROM {table} {where}")
+            return target.replace_rows(changed_plan(bound, _start(tree)).plan, found, new_rows, "rows_updated")
+        found = bound.frame(f"{head}SELECT {', '.join([*old, *values])} FROM {table} {where}")
         changes = _updates(target, found, assignments)
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
 
@@ -175,11 +186,12 @@ def expression_sql(bound: BoundText, target: WriteTarget, assignment: Assignment
 
 def read_snapshot_id(bound: BoundText, start: int) -> int:
     """The snapshot of the changed table that the statement reads; 0 for an empty table."""
-    plan = _read_plan(bound, start)
+    plan = changed_plan(bound, start)
     return 0 if plan.read.snapshot is None else plan.read.snapshot.id
 
 
-def _read_plan(bound: BoundText, start: int) -> ReadPlan:
+def changed_plan(bound: BoundText, start: int) -> ReadPlan:
+    """How the changed table is read."""
     return next(each for each in bound.plans if each.reference.start == start)
 
 
@@ -200,28 +212,47 @@ def _updates(
 ) -> DataFrame:
     """The changes from the old columns and the new values after them; ``keeps_old``: the log needs both."""
     schema = target.schema
-    count = len(schema.fields)
     types = [field.dataType for field in found.schema.fields]
     plain = found.toDF(*[f"_{index}" for index in range(len(types))])
     old = {field.name: F.col(f"_{index}") for index, field in enumerate(schema.fields)}
-    raw: dict[str, tuple[Column, T.DataType]] = {}
-    for index, each in enumerate(assignments, count):
-        field = target.field(each.path[0])
-        value = F.col(f"_{index}")
-        if len(each.path) == 1:
-            raw[field.name] = (value, types[index])
-            continue
-        place = schema.column_names.index(field.name)
-        whole, given = raw.get(field.name, (old[field.name], types[place]))
-        changed = _with_field(whole, given, each.path, 1, value, target.names)
-        raw[field.name] = (changed, plain.select(changed).schema.fields[0].dataType)
-    new = {
-        field.name: stored(*raw[field.name], field) if field.name in raw else old[field.name].alias(field.name)
-        for field in schema.fields
-    }
+    given = [
+        AssignedValue(each.path, F.col(f"_{index}"), types[index])
+        for index, each in enumerate(assignments, len(schema.fields))
+    ]
+    new = {**old, **assigned_columns(target, plain, old, given)}
     if keeps_old and target.table.options.log_takes_old_rows:
         return before_and_after(plain, old, new)
     return plain.select(*[value.alias(name) for name, value in new.items()], F.lit("+U").alias(ROW_KIND_COLUMN))
+
+
+def assigned_columns(
+    target: WriteTarget, frame: DataFrame, old: Mapping[str, Column], values: Sequence[AssignedValue]
+) -> dict[str, Column]:
+    """The columns that values are assigned to, with their new values, by name.
+
+    Args:
+        target: the table.
+        frame: that all columns here are of.
+        old: the columns of the table as they are.
+        values: in the order of the statement.
+
+    Raises:
+        InvalidInputError: a value cannot be stored, or there is no such field.
+    """
+    raw: dict[str, tuple[Column, T.DataType]] = {}
+    for each in values:
+        name = target.field(each.path[0]).name
+        if len(each.path) == 1:
+            raw[name] = (each.value, each.type)
+            continue
+        whole = raw[name][0] if name in raw else old[name]
+        changed = _with_field(whole, _type_of(frame, whole), each.path, 1, each.value, target.names)
+        raw[name] = (changed, _type_of(frame, changed))
+    return {name: stored(*each, target.field(name)) for name, each in raw.items()}
+
+
+def _type_of(frame: DataFrame, column: Column) -> T.DataType:
+    return frame.select(column).schema.fields[0].dataType
 
 
 def _with_field(
@@ -263,9 +294,12 @@ def _check(target: WriteTarget, statement: Statement, what: str) -> None:
         raise statement.source.problem(str(error), 0, len(statement.text)) from error
 
 
-def _bound(context: SqlContext, statement: Statement, tree: exp.Expr, *, with_places: bool = False) -> BoundText:
-    use = TargetUse.PLACED_ROWS if with_places else TargetUse.ROWS
-    return BoundText.bind(context, statement, StatementReads(context), target=QueryTarget(_start(tree), use))
+def bind_changed(
+    context: SqlContext, statement: Statement, tree: exp.Expr, reads: StatementReads, target: WriteTarget
+) -> BoundText:
+    """The text of a change with the rows of its table, and their places where the table deletes by these."""
+    use = TargetUse.PLACED_ROWS if target.deletes_positions else TargetUse.ROWS
+    return BoundText.bind(context, statement, reads, target=QueryTarget(_start(tree), use))
 
 
 def _start(tree: exp.Expr) -> int:
@@ -273,18 +307,7 @@ def _start(tree: exp.Expr) -> int:
     return start
 
 
-def _where(text: StatementText, start: int) -> int:
-    """Index of the statement's own WHERE token; the end when there is none."""
-    depth = 0
-    for index in range(start, len(text.tokens)):
-        word = text.word(index)
-        depth += (word == "(") - (word == ")")
-        if word == "WHERE" and depth == 0:
-            return index
-    return len(text.tokens)
-
-
-def _whole_partition(bound: BoundText, tree: exp.Delete, partition_keys: Sequence[str]) -> dict[str, object] | None:
+def whole_partition(bound: BoundText, tree: exp.Delete, partition_keys: Sequence[str]) -> dict[str, object] | None:
     """Partition values when exactly all rows with these values are deleted; {} is the whole table."""
     where = tree.args.get("where")
     if where is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -30,14 +30,18 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_frame
 from engine.types.text_length import TextLengthError
 from engine.write.row_places import commit_deletes, places_of
-from engine.write.schema_evolution import evolve_schema, merge_rules
+from engine.write.schema_evolution import merge_rules
 from engine.write.turns.ticket_queue import turn_of_job
 from filestore.commit.table_commit import CommitResult
+from filestore.evolution.schema_change import apply_changes
+from filestore.evolution.schema_merge import MERGE_KEY, merge_changes
 from filestore.options.table_options import canonical_options
 from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_writable
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
+
+_Done = TypeVar("_Done")
 
 RESULT_SCHEMA: Final = pa.schema(
     [
@@ -62,6 +66,8 @@ class WriteTarget:
     table: Table
     options: WriterOptions  # see ``Table.append`` and ``Table.overwrite``
     names: CaseRule
+    is_dynamic: bool | None = None  # whether the statement says which overwrite it is; None: the session does
+    grown: TableSchema | None = None  # that the write publishes before its first row; None: the table's own
 
     @classmethod
     def of(cls, context: SqlContext, name: str, given: Mapping[str, str]) -> "WriteTarget":
@@ -81,18 +87,24 @@ class WriteTarget:
         _, branch = branch_named(name, named)
         options = {**of_session(session, named=branch, reads=False), **named}
         table = context.catalog.table(name, branch=options.pop(BRANCH_KEY, None))
-        if DYNAMIC_KEY in options:
-            table = Table(table.files.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
         check_writable(table.store.schema)
-        return cls(table, WriterOptions.parse(options, _OPTION_KEYS), context.names)
+        is_dynamic = WriterOptions.parse(options, _OPTION_KEYS).dynamic_partition_overwrite
+        options.pop(DYNAMIC_KEY, None)
+        return cls(table, WriterOptions.parse(options, _OPTION_KEYS), context.names, is_dynamic)
 
     @property
     def schema(self) -> TableSchema:
-        """The schema of the table."""
-        return self.table.schema
+        """The schema that the rows get."""
+        return self.grown or self.table.schema
+
+    def evolving(self) -> "WriteTarget":
+        """The target of a statement WITH SCHEMA EVOLUTION, which is ``write.merge-schema`` for it alone."""
+        return replace(self, options=WriterOptions({**self.options.texts_by_key(), MERGE_KEY: "true"}))
 
     def for_rows(self, names: Sequence[str], frame: T.StructType) -> "WriteTarget":
         """The target with the columns that a query fills, where ``write.merge-schema`` allows adding them.
+
+        Nothing is published yet: the write does that, once the rows are computed.
 
         Args:
             names: columns to fill; missing ones are added.
@@ -111,8 +123,9 @@ class WriteTarget:
             if known is None or isinstance(column.dataType, T.AtomicType):  # nested values follow the rules of INSERT
                 given.append(T.StructField(name if known is None else known.name, column.dataType))
         fields = fields_of_frame(T.StructType(given), self.schema)
-        files = evolve_schema(self.table.files, fields, replace(rules, fitting=lambda known, given: True))
-        return self if files is self.table.files else replace(self, table=Table(files))
+        own_schema = self.table.schema
+        changes = merge_changes(own_schema, fields, replace(rules, fitting=lambda known, given: True))
+        return replace(self, grown=apply_changes(own_schema, changes)) if changes else self
 
     def field(self, name: str) -> DataField:
         """A column by name, as the session compares names. Raises: InvalidInputError with a similar name."""
@@ -139,7 +152,7 @@ class WriteTarget:
 
     def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
         """Write rows with their kinds, and return their counts."""
-        check_bounded(frame)
+        frame = self._computed(frame)
         has_kinds = ROW_KIND_COLUMN in frame.columns
         if not has_kinds and self.schema.primary_keys and self.table.options.log_takes_old_rows:
             frame = frame.withColumn(ROW_KIND_COLUMN, F.lit("+I"))  # what a statement inserts is new
@@ -153,7 +166,9 @@ class WriteTarget:
         )
         return result_row(done, **(dict.fromkeys(_COUNTS, 0) | seen.get))
 
-    def replace_rows(self, plan: BatchPlan, rows: DataFrame, new_rows: DataFrame | None, counted: str) -> pa.Table:
+    def replace_rows(
+        self, plan: BatchPlan, rows: DataFrame, new_rows: DataFrame | None, counted: str, *, adds: bool = False
+    ) -> pa.Table:
         """Delete rows, add others, and return how many were deleted.
 
         Args:
@@ -161,12 +176,16 @@ class WriteTarget:
             rows: the rows with their positions.
             new_rows: None: none.
             counted: name of the count.
+            adds: whether the new rows are written also where none is deleted.
         """
 
         def write() -> CommitResult:
             deletes = places_of(rows)
             found.append(sum(len(each) for each in deletes.values()))
             spark = rows.sparkSession
+            if adds and new_rows is not None and not deletes:
+                snapshot_id = 0 if plan.snapshot is None else plan.snapshot.id
+                return self.table.append(new_rows, self.options, read_snapshot_id=snapshot_id)
             return commit_deletes(self.table.files, plan, deletes, spark=spark, new_rows=new_rows, options=self.options)
 
         found: list[int] = []
@@ -174,12 +193,25 @@ class WriteTarget:
         return result_row(done, **{counted: found[0]})
 
     def overwrite(self, frame: DataFrame, partition: Mapping[str, object] | None) -> pa.Table:
-        """Replace rows by those of a frame; the number of replaced rows is unknown."""
-        check_bounded(frame)
+        """Replace rows by those of a frame; the number of replaced rows is unknown.
+
+        Args:
+            frame: the new rows.
+            partition: see ``Table.overwrite``; None: the partitions that occur in the rows.
+        """
+        frame = self._computed(frame)
         seen = Observation()
         counted = frame.observe(seen, F.count(F.lit(1)).alias("rows_inserted"))
-        done = _through_spark(lambda: self.table.overwrite(counted, partition, self.options), self.table.name)
+        table = Table(self.table.files.with_options({DYNAMIC_KEY: "true"})) if partition is None else self.table
+        done = _through_spark(lambda: table.overwrite(counted, partition, self.options), self.table.name)
         return result_row(done, **seen.get)
+
+    def _computed(self, frame: DataFrame) -> DataFrame:
+        """A frame to write; before the table grows its rows are there, so that it does not for rows that fail."""
+        check_bounded(frame)
+        if self.grown is None:
+            return frame
+        return _through_spark(frame.localCheckpoint, self.table.name)
 
     def clear(self, partition: Mapping[str, object]) -> pa.Table:
         """Delete all rows of a partition; {} is the whole table."""
@@ -229,7 +261,7 @@ def result_row(done: CommitResult, **counts: int) -> pa.Table:
     return pa.Table.from_pylist([row], schema=RESULT_SCHEMA)
 
 
-def _through_spark(write: Callable[[], CommitResult], name: str) -> CommitResult:
+def _through_spark(write: Callable[[], _Done], name: str) -> _Done:
     try:
         return write()
     except PySparkException as error:

@@ -1,13 +1,15 @@
 """Spark's SQL and what Fluvial adds to queries, as a dialect of sqlglot.
 
-A table in a query may have options, as Flink's hint ``t /*+ OPTIONS('k'='v') */`` or as Spark's clause
-``t WITH (k = 'v')``, and ``t$snapshots`` is a name. Positions stay on the nodes, so that a text can be spliced.
+A table may have options, as Flink's hint ``t /*+ OPTIONS('k'='v') */`` or as Spark's clause ``t WITH (k = 'v')``, and
+``t$snapshots`` is a name. The table of an INSERT may have the hint also behind INTO or OVERWRITE. A hint of options
+that no table takes is an error, wherever it is. Positions stay on the nodes, so that a text can be spliced.
 Statements that are not queries or changes of rows have their own grammar: ``engine/dialect/grammar/parser.py``.
 
 sqlglot's parser has no public way to extend its grammar, so ``FluvialParser`` overrides and calls private members. No
 other class does; ``tests/engine/dialect/grammar/test_sqlglot_internals.py`` fails, by name, when a release lacks one.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -17,11 +19,13 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.places import SourceText
+from engine.dialect.grammar.places import OwnSyntaxError, SourceText
 from lsm.errors import InvalidInputError
 
+_EVOLVES: Final = "evolves"
 _OPTIONS: Final = "options"
 _SPAN: Final = "span"
+_HINTS: Final = "hints"  # where the hints begin that the options are from
 
 
 class SyntaxProblem(ParseError):
@@ -31,15 +35,11 @@ class SyntaxProblem(ParseError):
 
 
 class FluvialTokenizer(Spark.Tokenizer):
-    """No statement is taken as raw text; ``$`` is part of a name; hints may follow names."""
+    """No statement is taken as raw text; ``$`` is part of a name; ``/*+`` begins a hint everywhere, as in Spark."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
     VAR_SINGLE_TOKENS: ClassVar[set[str]] = {"$"}
-    TOKENS_PRECEDING_HINT: ClassVar[set[TokenType]] = {
-        *Spark.Tokenizer.TOKENS_PRECEDING_HINT,
-        TokenType.VAR,
-        TokenType.IDENTIFIER,
-    }
+    TOKENS_PRECEDING_HINT: ClassVar[set[TokenType]] = {*TokenType}
 
 
 class FluvialParser(SparkParser):
@@ -69,6 +69,18 @@ class FluvialParser(SparkParser):
             return exp.select("*").from_(self._parse_table() or "")
         return super()._parse_statement()
 
+    def _parse_insert(self) -> exp.Insert | exp.MultitableInserts:
+        evolves = self._match_text_seq("WITH", "SCHEMA", "EVOLUTION")
+        found = super()._parse_insert()
+        found.meta[_EVOLVES] = bool(evolves)
+        return found
+
+    def _parse_merge(self) -> exp.Merge:
+        evolves = self._match_text_seq("WITH", "SCHEMA", "EVOLUTION")
+        found = super()._parse_merge()
+        found.meta[_EVOLVES] = bool(evolves)
+        return found
+
     def _parse_hint(self) -> exp.Hint | None:
         hint = super()._parse_hint()
         for name in hint.find_all(exp.Table) if hint else ():
@@ -81,53 +93,67 @@ class FluvialParser(SparkParser):
         if table is not None and version is not None:
             start, stop = table.meta.get(_SPAN, (0, 0))
             table.meta[_SPAN] = (start, max(stop, version.meta[_SPAN][1]))
-            table.meta[_OPTIONS] = {**table_options(table), **version.meta.get(_OPTIONS, {})}
+            self._give_options(table, version)
         return table
+
+    def _parse_insert_table(self) -> exp.Expr | None:
+        given = exp.Table()
+        if self._prev.token_type in _BEFORE_TARGET and self._curr and _has_options(self._curr):
+            self._parse_table_options(given)
+            self._match(TokenType.TABLE)
+        target = super()._parse_insert_table()
+        table = target.this if isinstance(target, exp.Schema) else target
+        if isinstance(table, exp.Table):
+            self._give_options(table, given)
+        return target
 
     def _parse_table_parts(self, *args: Any, **kwargs: Any) -> exp.Table | exp.Dot | None:
         start = self._curr.start if self._curr else 0
         table = super()._parse_table_parts(*args, **kwargs)
         if isinstance(table, exp.Table):
-            options = self._parse_table_options()
+            self._parse_table_options(table)
             table.meta[_SPAN] = (start, self._prev.end + 1)
-            if options:
-                table.meta[_OPTIONS] = options
         return table
 
     def _parse_version(self) -> exp.Version | None:
         start = self._curr.start if self._curr else 0
         version = super()._parse_version()
         if version is not None:
-            if options := self._parse_table_options():
-                version.meta[_OPTIONS] = options
+            self._parse_table_options(version)
             version.meta[_SPAN] = (start, self._prev.end + 1)
         return version
 
-    def _parse_table_options(self) -> dict[str, str]:
-        """Options at this place, as hint or clause; none is {}."""
-        if self._match(TokenType.HINT):
-            return self._parse_options_hint(self._prev)
+    def _parse_table_options(self, node: exp.Expr) -> None:
+        """Give a node the options at this place, if there is a hint or a clause."""
+        if self._curr and self._curr.token_type is TokenType.HINT:
+            hint = self._curr
+            self._advance()
+            node.meta[_OPTIONS] = _options_of_hint(self._source(), hint)
+            node.meta[_HINTS] = [hint.start]
+            return
         if not (
             self._curr
             and self._curr.token_type is TokenType.WITH
             and self._next
             and self._next.token_type is TokenType.L_PAREN
         ):
-            return {}
+            return
         self._advance()
         cursor = Cursor(self._source(), self._tokens[self._index :])
-        options = read_options(cursor)
+        node.meta[_OPTIONS] = read_options(cursor)
         self._advance(cursor.index)
-        return options
 
-    def _parse_options_hint(self, hint: Token) -> dict[str, str]:
-        opening = self.sql.index("/*+", hint.start) + 3
-        inner = self._source().part(opening, self.sql.index("*/", opening))
-        cursor = Cursor(inner, tokens_of(inner))
-        cursor.expect("OPTIONS")
-        options = read_options(cursor)
-        cursor.expect_end()
-        return options
+    def _give_options(self, table: exp.Expr, other: exp.Expr) -> None:
+        """Add options of another place to a table's. Raises: InvalidInputError: they say different things."""
+        options, added = table_options(table), table_options(other)
+        twice = [key for key, value in added.items() if options.get(key, value) != value]
+        if twice:
+            start, stop = table.meta[_SPAN]
+            raise self._source().problem(
+                f"option is given twice with different values: option={twice[0]}", start, stop, OwnSyntaxError
+            )
+        table.meta[_OPTIONS] = {**options, **added}
+        table.meta[_HINTS] = [*table.meta.get(_HINTS, []), *other.meta.get(_HINTS, [])]
 
     def _source(self) -> SourceText:
         return self.source or SourceText.of(self.sql)
@@ -143,6 +169,8 @@ class FluvialParser(SparkParser):
         assert found is not None
         return found, self._index
 
+
+_BEFORE_TARGET: Final = (TokenType.INTO, TokenType.OVERWRITE)
 
 MAX_STATEMENT_CHARACTERS: Final = 16_000_000
 """Of a statement."""
@@ -229,18 +257,48 @@ def parse_expression(cursor: Cursor) -> exp.Expr:
 
 
 def parse_query(source: SourceText) -> exp.Expr:
-    """The tree of a query or of a change of rows. Raises: InvalidInputError at the place."""
+    """The tree of a query or of a change of rows.
+
+    Raises:
+        InvalidInputError: at the place; a hint of options that no table takes.
+    """
     parser = FluvialParser(dialect=FluvialDialect)
     parser.source = source
+    tokens = tokens_of(source)
     try:
-        trees = parser.parse(tokens_of(source), source.text)
+        trees = parser.parse(tokens, source.text)
     except ParseError as error:
+        start = error.span[0] if isinstance(error, SyntaxProblem) and error.span else None
+        hint = next((each for each in tokens if each.start == start and _has_options(each)), None)
+        if hint is not None:
+            raise _misplaced(source, hint) from None  # with a cause it would be Spark's to read
         raise _problem_of(source, error) from error
     except RecursionError:
         raise _too_deep(source) from None
     assert len(trees) == 1
     assert trees[0] is not None
+    taken = [start for table in trees[0].find_all(exp.Table) for start in table.meta.get(_HINTS, ())]
+    for hint in tokens:
+        if hint.start not in taken and _has_options(hint):
+            raise _misplaced(source, hint)
     return trees[0]
+
+
+def evolves_schema(change: exp.Expr) -> bool:
+    """Whether an INSERT or a MERGE says WITH SCHEMA EVOLUTION."""
+    return bool(change.meta.get(_EVOLVES))
+
+
+def check_begins(source: SourceText, stop: int) -> None:
+    """Refuse a hint before the first word of a text. Raises: InvalidInputError.
+
+    Args:
+        source: the text.
+        stop: where its first word begins.
+    """
+    if "/*+" in source.text[:stop]:
+        for token in FluvialDialect().tokenize(f";{source.text[:stop]}")[1:]:
+            raise _misplaced(source, token, shift=-1)
 
 
 def table_options(table: exp.Expr) -> Mapping[str, str]:
@@ -253,6 +311,28 @@ def table_span(table: exp.Expr) -> tuple[int, int]:
     """Offsets in the statement's text of a table's name with its options and version, without its alias."""
     start, stop = table.meta[_SPAN]
     return start, stop
+
+
+def _has_options(token: Token) -> bool:
+    """Whether a token is a hint that has OPTIONS among its words."""
+    return token.token_type is TokenType.HINT and re.search(r"\bOPTIONS\s*\(", token.text, re.IGNORECASE) is not None
+
+
+def _options_of_hint(source: SourceText, hint: Token) -> dict[str, str]:
+    inner = source.part(hint.start + len("/*+"), hint.end + 1 - len("*/"))
+    cursor = Cursor(inner, tokens_of(inner))
+    cursor.expect("OPTIONS")
+    options = read_options(cursor)
+    cursor.expect_end()
+    return options
+
+
+def _misplaced(source: SourceText, hint: Token, shift: int = 0) -> InvalidInputError:
+    problem = (
+        "no table takes this hint: fix='write it behind the name of its table, as t /*+ OPTIONS(...) */; INSERT takes "
+        "it behind INTO or OVERWRITE too'"
+    )
+    return source.problem(problem, hint.start + shift, hint.end + 1 + shift, OwnSyntaxError)
 
 
 def _read_option(cursor: Cursor) -> tuple[int, int, str, str]:

@@ -14,7 +14,7 @@ from sqlglot import Token, TokenType, exp
 from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
 from engine.dialect.grammar.create_grammar import read_create, read_replace
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.dialect import parse_expression, parse_query, tokens_of
+from engine.dialect.grammar.dialect import check_begins, parse_expression, parse_query, tokens_of
 from engine.dialect.grammar.places import SourceText, did_you_mean
 from engine.dialect.grammar.show_grammar import (
     read_analyze,
@@ -76,7 +76,9 @@ def parse_statements(text: str) -> list[Statement]:
     """
     statements = []
     tokens: list[Token] = []
-    for token in [*tokens_of(SourceText.of(text)), None]:
+    found = tokens_of(SourceText.of(text))
+    check_begins(SourceText.of(text), found[0].start if found else len(text))
+    for token in [*found, None]:
         if token is not None and token.token_type is not TokenType.SEMICOLON:
             tokens.append(token)
         elif tokens:
@@ -100,6 +102,7 @@ def _statement(source: SourceText) -> Statement:
 
 def _tree(source: SourceText) -> Any:
     cursor = Cursor(source, tokens_of(source))
+    check_begins(source, cursor.start)
     if cursor.sees_any(*_QUERIES) or cursor.sees("("):
         return parse_query(source)
     first = cursor.tokens[0].text.upper()

@@ -15,6 +15,10 @@ class SqlSyntaxError(InvalidInputError):
     """A text that cannot be read. The message shows the place: below its first line come the line and a caret."""
 
 
+class OwnSyntaxError(SqlSyntaxError):
+    """What Fluvial's grammar has and Spark's has not is misused: Spark's parser would not say what is wrong."""
+
+
 @dataclass(frozen=True)
 class SourceText:
     """A part of what was given: one statement, or something inside it."""
@@ -32,13 +36,16 @@ class SourceText:
         """A part of this part."""
         return SourceText(self.text[start:stop], self.whole, self.base + start)
 
-    def problem(self, problem: str, start: int, stop: int) -> InvalidInputError:
+    def problem(
+        self, problem: str, start: int, stop: int, kind: type[SqlSyntaxError] = SqlSyntaxError
+    ) -> InvalidInputError:
         """An error with line, column, the words in question and, below, the line with a caret.
 
         Args:
             problem: what is wrong there.
             start: offset in ``text`` of the first character in question; its length is the end.
             stop: offset after the last.
+            kind: of the error.
         """
         whole = shown_pairs(self.whole, keeps_length=True)
         start = min(self.base + start, self.base + len(self.text.rstrip()))
@@ -52,7 +59,7 @@ class SourceText:
         near = whole[start:stop] or "end of text"
         indent = "".join(char if char == "\t" else " " for char in line[:at])
         carets = "^" * max(1, min(stop - start, len(line) - at))
-        return SqlSyntaxError(
+        return kind(
             f"{problem}: line={whole.count(chr(10), 0, start) + 1} column={column + 1} near={_short(near)!r}\n"
             f"  {line}\n  {indent}{carets}"
         )

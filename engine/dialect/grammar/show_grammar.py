@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from sqlglot import TokenType
+
 from engine.dialect.grammar.clauses import read_partition
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import read_option_key
@@ -161,6 +163,8 @@ def read_set(cursor: Cursor) -> SetSetting | None:
         value = cursor.string()
         cursor.expect_end()
     else:
+        if any(each.token_type is TokenType.HINT for each in cursor.tokens[cursor.index :]):
+            raise cursor.problem("syntax error, a setting has no hint")
         value = cursor.rest()
     if not value:
         raise cursor.problem("syntax error, expected a value")

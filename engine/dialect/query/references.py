@@ -79,6 +79,21 @@ class StatementText:
                 return place + 1
         return len(self.tokens)
 
+    def find(self, word: str, start: int = 0) -> int:
+        """Number of a token outside of brackets and CASE; behind the last when there is none."""
+        depth = 0
+        for index in range(start, len(self.tokens)):
+            here = self.word(index)
+            if here == word and depth == 0:
+                return index
+            depth += (here in ("(", "CASE")) - (here in (")", "END"))
+        return len(self.tokens)
+
+    def head(self, word: str, target: exp.Table) -> int:
+        """Number of the word that begins a change of rows, behind its WITH queries."""
+        named = self.index_at(target.meta["span"][0])
+        return next(index for index in range(named - 1, -1, -1) if self.word(index) == word)
+
     def start_of(self, index: int) -> int:
         """Offset of a token; behind the last it is the end of the text."""
         return self.tokens[index].start if index < len(self.tokens) else len(self.text)
@@ -99,10 +114,12 @@ def find_references(
         InvalidInputError: a name in Fluvial's catalog that is no table; names similar ones.
     """
     found: dict[int, Reference] = {}
+    written = written_table(tree)
     for node in tree.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier) or "start" not in node.this.meta or "span" not in node.meta:
             continue
-        if node.args.get("db") is None and (node.name.lower() in _own_names(node) or is_view(node.name)):
+        is_short = node.args.get("db") is None and node is not written
+        if is_short and (node.name.lower() in _own_names(node) or is_view(node.name)):
             continue
         try:
             name = our_name(context, node)
@@ -116,6 +133,14 @@ def find_references(
             stop = node.this.meta["end"] + 1
         found[start] = Reference(node, name, system or None, table_options(node), start, stop)
     return [found[start] for start in sorted(found)]
+
+
+def written_table(tree: exp.Expr) -> exp.Expr | None:
+    """What a change of rows writes, which a WITH query never hides; None: it is a query."""
+    if not isinstance(tree, exp.Insert | exp.Delete | exp.Update | exp.Merge):
+        return None
+    found: exp.Expr = tree.this
+    return found.this if isinstance(found, exp.Schema) else found
 
 
 def _parts_of(name: str) -> tuple[str, str | None]:

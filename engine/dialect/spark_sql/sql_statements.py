@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine.dialect.entry import frame_of
 from engine.dialect.grammar.parser import parse_statements
-from engine.dialect.grammar.places import SqlSyntaxError
+from engine.dialect.grammar.places import OwnSyntaxError, SqlSyntaxError
+from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.frame_cache import FrameCache
@@ -18,7 +19,7 @@ from engine.dialect.spark_sql.routes import is_command, reads_ours
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import OwnCommand, OwnQuery
 from filestore.catalog.catalog import DEFAULT_DATABASE
-from lsm.errors import FluvialError
+from lsm.errors import FluvialError, InvalidInputError
 
 _MOST_SESSIONS: Final = 16  # that are kept with their frames; a session that comes back only plans again
 
@@ -86,17 +87,23 @@ class SqlStatements:
             raise
         if len(statements) != 1:
             return None
+        try:
+            return self._routed(session, statements[0])
+        except SqlSyntaxError as error:  # it could be read: what is wrong is what it says
+            raise InvalidInputError(str(error)) from error
+
+    def _routed(self, session: CatalogSession, statement: Statement) -> OwnQuery | OwnCommand | None:
         for name in session.catalogs:
             context = self._context(session, name)
-            if is_command(context, statements[0]):
+            if is_command(context, statement):
                 return OwnCommand(name)
-            if reads_ours(context, statements[0]):
-                return OwnQuery(run_query(context, statements[0]))
+            if reads_ours(context, statement):
+                return OwnQuery(run_query(context, statement))
         return None
 
     def is_syntax_error(self, error: FluvialError) -> bool:
         """See ``Statements``."""
-        return isinstance(error, SqlSyntaxError)
+        return isinstance(error, SqlSyntaxError) and not isinstance(error, OwnSyntaxError)
 
     def run(self, session: CatalogSession, catalog: str, text: str) -> DataFrame | None:
         """See ``Statements``."""

@@ -11,9 +11,10 @@ from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.batch_target import write_locally
 from filestore.options.log_place import OWN_LOG_KEYS
+from filestore.schema.schema_store import ROOT_KEYS
 from lsm.undo import undoing
 
-_OWN_KEYS: Final = OWN_LOG_KEYS | {"path"}
+_OWN_KEYS: Final = OWN_LOG_KEYS | {*ROOT_KEYS}
 
 _COPIED: Final = pa.schema(
     [

@@ -141,7 +141,8 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     files that were created behind the end of their snapshot, branch or table go. No process may be paused in a commit
     to the branch. A replacement of main that was interrupted is completed first, or taken back when main has a
     savepoint by now; none may be running. A rollback that had begun to remove is completed, and one that had not is
-    taken back; none may be running. So is a merge of a branch, which is taken back where it would be refused now.
+    taken back; none may be running. So is a merge of a branch, which is taken back where it would be refused now. An
+    expiry that was interrupted is completed.
 
     Args:
         table: the table, on the branch.

@@ -180,7 +180,7 @@ class LogSync:
                 self._check()
                 with self._log.writer(bucket) as writer:
                     writer.fence()
-                    if writer.tail.left_snapshot < gap.newest_id:
+                    if not gap.newest_id <= writer.tail.left_snapshot <= latest.id:  # a stranger may say anything
                         writer.note_leaving(left, value=empty_value(self._log.codec.log_format))
         except InvalidInputError as error:  # compacted topics take no records without a key
             logger.warning(

@@ -18,6 +18,7 @@ from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, MIB, NUMBER
 from filestore.options.time_zone import UTC_ZONE, parse_time_zone
 
 _STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("values-time", "update-time"))
+_MANIFEST_FORMAT: Final = cast(Parser[Literal["avro", "orc", "parquet"]], choice("avro", "orc", "parquet"))
 
 
 class CommitOptions(OptionValues):
@@ -110,6 +111,15 @@ class CommitOptions(OptionValues):
         STORAGE,
         essential=True,
     )
+    manifest_format = Option(
+        "manifest.format",
+        _MANIFEST_FORMAT,
+        "avro",
+        "Format of manifests and their lists; Paimon reads one alone in a table.",
+        STORAGE,
+        essential=True,
+        immutable=True,
+    )
     manifest_compression = Option(
         "manifest.compression",
         choice("zstd", "zstandard", "deflate", "none", "null", "snappy"),
@@ -181,7 +191,11 @@ class VersionOptions(OptionValues):
         "savepoint.create-interval", duration_ms, None, "Time between periodic savepoints.", STORAGE
     )
     savepoint_create_time_ms = Option(
-        "savepoint.create-time", time_of_day_ms, None, "Time of day of periodic savepoints, hh:mm.", STORAGE
+        "savepoint.create-time",
+        time_of_day_ms,
+        None,
+        "Time of day of periodic savepoints, hh:mm, daily or at the interval.",
+        STORAGE,
     )
     sink_savepoint_auto_tag = Option(
         "sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine.", STORAGE

@@ -29,6 +29,7 @@ class MemoryConsumer:
         self._ended_at = -1  # the end that was reported last
         self._fetched: deque[Message] = deque()
         self._is_closed = False
+        self._seen = (-1001, -1001)  # nothing yet
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin at a position of one partition."""
@@ -58,9 +59,16 @@ class MemoryConsumer:
         self._check_open()
         return [self._fetched.popleft() for _ in range(min(num_messages, len(self._fetched)))]
 
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1) -> tuple[int, int]:
-        """The earliest offset and the last stable one, uncommitted: the end. Raises: KafkaException."""
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """The earliest offset and the last stable one, uncommitted: the end. Raises: KafkaException.
+
+        Cached: what the last fetch said, with the end in place of the last stable offset.
+        """
         self._check_open()
+        if cached:
+            return self._seen
         topic, number = partition.topic, partition.partition
 
         def look() -> tuple[int, int]:
@@ -107,6 +115,7 @@ class MemoryConsumer:
             if not found.start <= self._position <= found.end:
                 raise RefusedError(KafkaError.OFFSET_OUT_OF_RANGE)
             records = found.committed(self._position) if self._is_committed else found.all_from(self._position)
+            self._seen = (found.start, found.end)
             return records, self._end_of(found)
 
         try:

@@ -37,6 +37,13 @@ def test_every_option_has_a_row_with_its_kind_and_its_line(kind: type[OptionValu
     assert all("secret" in rows[key] for key in secrets)
 
 
+def test_every_option_of_paimon_is_on_the_page() -> None:
+    page = reference()
+    names = (ROOT / "tests" / "golden" / "paimon-2.0.0-options.txt").read_text(encoding="utf-8").split()
+    assert len(names) == 330
+    assert [key for key in names if f"`{key}`" not in page] == []
+
+
 def test_no_row_is_broken_by_a_bar() -> None:
     for line in reference().splitlines():
         if line.startswith("| `"):

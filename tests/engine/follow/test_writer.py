@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.follow.write_queue import SmallWrite, WriteQueue
+from engine.lineage.after_commit import AfterCommit
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Step, StepEvent
 from engine.write.session import LocalRunner, Upkeep, WriteSession
-from lsm.errors import InvalidInputError
+from lsm.errors import CommittedError, InvalidInputError
 from tests.support.logs import log_changes
 from tests.support.markdown import ROOT
 from tests.support.tables import content
@@ -229,3 +230,24 @@ def test_the_queue_gives_each_number_once_and_in_order(calls: list[tuple[int, in
     if half_done and groups:
         assert groups[0][-1] == half_done
     assert queue.row_count == len(queue.waiting)
+
+
+def test_rows_that_are_visible_are_not_refused_because_their_table_was_renamed_since(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told "refused" writes them once more, and a table without a key has them twice."""
+    table = catalog.create_table("db.t", ID_SCHEMA, options={"bucket": "2", "bucket-key": "id"})
+    report = AfterCommit.report
+
+    def renamed(after: AfterCommit, *parts: Any, **more: Any) -> None:
+        report(after, *parts, **more)
+        if catalog.table_exists("db.t"):
+            catalog.rename_table("db.t", "db.u")
+
+    monkeypatch.setattr(AfterCommit, "report", renamed)
+    writer = table.writer("w", max_delay_s=0.0, timeout_s=5.0)
+    future = writer.write(one_row(1), number=1)
+    with pytest.raises(CommittedError, match=r"rows are visible: table=db.t snapshot=1 .*table is gone"):
+        future.result()
+    writer.close()
+    assert stored_ids(catalog.table("db.u")) == [1]

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import engine
 from engine import Catalog, Table
 from engine.cli.app import run_command
 from engine.procedures import (
@@ -21,6 +23,7 @@ from engine.procedures import (
 from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.procedures.conftest import Call, order_rows
 from tests.support.rows import row_set
+from tests.support.warehouses import ID_SCHEMA
 
 NewTable = Callable[..., Table]
 
@@ -76,6 +79,40 @@ def test_main_is_forwarded_and_replaced(new_table: NewTable, catalog: Catalog, c
     back = call("replace_main_branch", branch="main")
     assert [(each["main_branch"], each["dropped_branch"]) for each in back] == [("main", "dev")]
     assert orders_of(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
+
+
+def test_each_door_says_which_branch_is_main(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+    """BR-18, BR-33."""
+    table = catalog.create_table("db.which", ID_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.write(pa.Table.from_pylist([{"id": 1}]))
+    create_tag(table, "eod")
+    for name in ("dev", "fix"):
+        create_branch(table, name, tag="eod")
+
+    def said() -> list[object]:
+        opened = catalog.table("db.which")
+        rows = catalog.system_table("db.which$branches").to_arrow().select(["name", "parent", "is_main"]).to_pylist()
+        described = engine.sql(None, "DESCRIBE EXTENDED db.which", catalog=catalog).to_pylist()
+        assert run_command(["describe", "db.which", "--json", "--warehouse", catalog.warehouse]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert run_command(["describe", "db.which", "--warehouse", catalog.warehouse]) == 0
+        return [
+            opened.main_branch,
+            table.main_branch,
+            [tuple(row.values()) for row in rows],
+            [row["data_type"] for row in described if row["col_name"] == "main-branch"],
+            shown["branch"],
+            shown["main_branch"],
+            "main branch: dev" in capsys.readouterr().out,
+        ]
+
+    before = [("dev", "main", False), ("fix", "main", False)]
+    assert said() == ["main", "main", before, [], "main", "main", False]
+    replace_main_branch(table, "dev")
+    after = [("dev", "dev", True), ("fix", "dev", False)]
+    assert said() == ["dev", "dev", after, ["dev"], "main", "dev", True]
+    replace_main_branch(catalog.table("db.which"), "main")
+    assert said() == ["main", "main", [("fix", "main", False)], [], "main", "main", False]
 
 
 def test_the_words_of_the_seed_are_understood(new_table: NewTable, catalog: Catalog, tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ WAYS: Mapping[str, Callable[[Table], Any]] = {
     "incremental to a tag": lambda table: table.read(options={"incremental-between": "1,eod"}).to_arrow(),
     "latest snapshot": lambda table: table.latest_snapshot(),
     "latest id": lambda table: table.store.snapshots.latest_id(),
+    "log": lambda table: table.log_end_offsets(),
     "snapshots": lambda table: [table.store.snapshots.find(each) for each in table.store.snapshots.ids()],
     "one snapshot": lambda table: table.store.snapshots.read(2),
     "tags": lambda table: list_tags(table.store),

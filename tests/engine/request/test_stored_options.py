@@ -126,8 +126,6 @@ REFUSED = [
     ("write", {"changelog-producer.row-deduplicate-ignore-fields": "v"}),
     ("write", {"pk-btree.index.columns": "v"}),
     ("write", {"row-tracking.enabled": "true"}),
-    ("open", {"manifest.format": "orc"}),
-    ("open", {"manifest.format": "parquet"}),
     ("open", {"fields.v.map.storage-layout": "shared-shredding"}),
     ("open", {"fields.v.of-the-future": "x"}),
     ("open", {"chain-table.enabled": "true"}),

@@ -1,7 +1,9 @@
 """What is over goes after commits of a stream, and never stops it."""
 
 import logging
+import threading
 import time
+import unittest.mock
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,13 +13,16 @@ import pytest
 from engine import Catalog, Table
 from engine.compaction.dedicated import is_write_only
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
-from engine.write.housekeeping import Housekeeping
+from engine.write.housekeeping import Housekeeping, PeriodicSavepoints
 from filestore.io.file_io import SystemClock
+from filestore.refs.savepoint_files import Savepoint, list_savepoints
 from filestore.snapshot.consumers import ConsumerStore
+from filestore.table_store import TableStore
 from filestore.tag.tags import create_tag
 from lsm.errors import InvalidInputError
 from tests.support.option_keys import dashed
 
+DAY_MS = 86_400_000
 SCHEMA = pa.schema([("day", pa.string()), ("id", pa.int64())])
 
 
@@ -144,6 +149,52 @@ def test_tags_are_made_at_their_time_when_nothing_is_written(tmp_path: Path) -> 
     [name], [old] = store.snapshots.tag_names(), before
     assert name > old
     assert store.snapshots.tag(name).id == 1
+
+
+def waited_savepoints(store: TableStore, count: int) -> list[Savepoint]:
+    deadline = time.monotonic() + 20
+    while len(list_savepoints(store)) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return list_savepoints(store)
+
+
+@pytest.mark.parametrize("options", [{"savepoint__create_time": "00:00"}, {"savepoint__create_interval": "1 ms"}])
+def test_savepoints_are_made_at_their_time_when_nothing_is_written(tmp_path: Path, options: dict[str, str]) -> None:
+    """SP-18: a time of day alone is daily, as for tags; a stream without data saves its last state, and once."""
+    table = daily_table(tmp_path, **options)
+    write_days(table, 1)
+    midnight = (SystemClock().now_ms() // DAY_MS + 1) * DAY_MS
+    store = replace(table.store, clock=ShiftedClock(midnight - 1500 - SystemClock().now_ms()))
+    keeping = Housekeeping(store, every_ms=0)
+    keeping.before_batch()
+    early = [each.saved_snapshot_id for each in list_savepoints(store)]
+    write_days(table, 1)
+    keeping.after_commit()
+    saved = waited_savepoints(store, len(early) + 1)
+    assert [each.saved_snapshot_id for each in saved[len(early) :]] == [store.snapshots.latest_id()]
+    keeping.before_batch()  # nothing has changed since
+    keeping.close()
+    assert list_savepoints(store) == saved
+
+
+def test_a_savepoint_is_not_made_in_a_batch(tmp_path: Path) -> None:
+    """Its checkpoint would not be complete; the next batch makes it first."""
+    table = daily_table(tmp_path, savepoint__create_interval="1 ms")
+    looks = threading.Semaphore(0)
+
+    def look_soon(_: PeriodicSavepoints) -> int:
+        looks.release()
+        return 10
+
+    with unittest.mock.patch.object(PeriodicSavepoints, "_wait_ms", look_soon):
+        keeping = Housekeeping(table.store, every_ms=0)
+        keeping.before_batch()
+        write_days(table, 1)
+        assert all(looks.acquire(timeout=20) for _ in range(5))
+        assert list_savepoints(table.store) == []
+        keeping.after_commit()
+        assert len(waited_savepoints(table.store, 1)) == 1
+    keeping.close()
 
 
 def test_what_is_wrong_with_a_schedule_is_logged_and_stops_no_stream(

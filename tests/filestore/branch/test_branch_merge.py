@@ -20,7 +20,7 @@ from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import data_type_of
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import CommittedError, ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.row_kind import RowKind
 from tests.support.faults import Disks, FaultyFileIO, Nth, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
@@ -428,3 +428,22 @@ def test_a_renamed_branch_is_known_again() -> None:
     write_rows(table.on_branch("fix"), ("a", 1, 8))
     merge_branch(table.store, "fix")
     assert ("a", 1, 8) in sorted_rows(table)
+
+
+def test_a_merge_that_fails_behind_its_commit_says_so_and_merges_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = partitioned(has_key=False)
+    write_rows(with_branch(table), ("a", 2, 1))
+
+    def gone(*parts: object, **more: object) -> None:
+        raise InvalidInputError("table is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("filestore.branch.merge.note_merged", gone)
+        with pytest.raises(CommittedError, match=r"branch is merged: .*snapshot=2 .*is gone"):
+            merge_branch(table.store, "dev")
+    merged = [("a", 1, 0), ("a", 2, 1), ("b", 1, 0), ("c", 1, 0)]
+    assert sorted_rows(table, "p", "id", "v") == merged
+    assert interrupted_merges(table.store) == ["dev"]
+    merge_branch(table.store, "dev")
+    assert sorted_rows(table, "p", "id", "v") == merged
+    assert interrupted_merges(table.store) == []

@@ -145,7 +145,10 @@ def test_a_server_that_does_not_answer_holds_no_commit_for_long(
 
 
 def test_a_login_is_that_of_pyicebergs_configuration(
-    new_rest_table: Callable[..., FileTable], iceberg_rest: str, monkeypatch: pytest.MonkeyPatch
+    new_rest_table: Callable[..., FileTable],
+    iceberg_rest: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Issue 22 point 5: a login never lies in a table."""
     monkeypatch.setenv("PYICEBERG_CATALOG__FLUVIAL__TOKEN", "never-shown")
@@ -157,6 +160,12 @@ def test_a_login_is_that_of_pyicebergs_configuration(
             return headers
 
         proxy.to_store = seen
+        new_rest_table(uri=proxy.endpoint).write(several(1))
+        monkeypatch.setenv("PYICEBERG_CATALOG__FLUVIAL__URI", iceberg_rest)
+        new_rest_table(uri=proxy.endpoint).write(several(1))
+        assert found == set(), "a table's address gets no login that the user gave for another, or for none"
+        assert caplog.text.count("is not for this address") == 2
+        monkeypatch.setenv("PYICEBERG_CATALOG__FLUVIAL__URI", f"{proxy.endpoint}/")
         table = new_rest_table(uri=proxy.endpoint)
         table.write(several(1))
     assert found == {"Bearer never-shown"}

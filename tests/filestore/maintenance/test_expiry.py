@@ -18,7 +18,7 @@ from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.partitions import drop_partitions
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots, expiry_end
-from filestore.manifest.avro_files import avro_records
+from filestore.manifest.record_files import decoded_records
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import manifests_of
@@ -283,7 +283,7 @@ def test_tables_of_old_writers_are_tagged_and_expired_without_knowing_who_commit
     assert table.read().to_arrow().to_pylist() == before[latest]
     manifest = manifests_of(table.store, table.store.snapshots.tag("old"))[0]
     body = Path(table.store.paths.manifest(manifest.file_name)).read_bytes()
-    records = avro_records(body, source="manifest", decode=dict)
+    records = decoded_records(body, source="manifest", decode=dict)
     assert {record["_VERSION"] for record in records} == {2}
     assert "_COMMIT_SNAPSHOT" not in records[0]["_FILE"]
     delete_tag(table.store, "old")

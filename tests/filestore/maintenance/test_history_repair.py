@@ -12,9 +12,9 @@ from filestore.refs.savepoint_files import savepoint_ids
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag
-from lsm.errors import ConflictError
-from tests.support.faults import Nth
-from tests.support.tables import check_metadata, content, expire_all_but, key_table, reopened, rows
+from lsm.errors import ConflictError, FluvialError
+from tests.support.faults import Nth, When
+from tests.support.tables import check_metadata, content, expire_all_but, failing_at, key_table, reopened, rows
 
 
 def with_a_fork_of_files_that_are_merged_by_now() -> FileTable:
@@ -234,3 +234,28 @@ def test_a_rollback_that_another_engine_overtakes_puts_back_what_it_removed() ->
         roll_back(reopened(table, io).store, plan)  # type: ignore[arg-type]
     assert store.io.files == {**before, path: theirs}  # type: ignore[attr-defined]
     assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_an_expiry_that_was_interrupted_has_lost_nothing_and_is_completed_by_repair(when: When) -> None:
+    """What it has claimed is read by no one, so its files are not missed; EARLIEST stays where it was put."""
+    before, interrupted = with_commits(6), 0
+    for fail_at in range(1, 400):
+        table, again, faulty = failing_at(before, fail_at, when)
+        try:
+            expire_all_but(again, 2)
+        except FluvialError:
+            pass
+        else:
+            if faulty.calls < fail_at:
+                break
+        found = {each.check for each in verify_files(table.store, progress=silent)}
+        assert found <= {"expiry", "hint"}, fail_at
+        interrupted += "expiry" in found
+        list(repair_history(table.store))
+        assert list(verify_files(table.store, progress=silent)) == []
+        assert content(table) == {key: key for key in range(1, 7)}
+        assert table.store.snapshots.ids()[0] in (1, 5), fail_at
+        assert table.store.snapshots.hints()[0] in (None, *table.store.snapshots.ids()[:1]), fail_at
+    assert interrupted > 5

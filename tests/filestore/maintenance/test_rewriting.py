@@ -7,11 +7,13 @@ import pytest
 
 from filestore.maintenance.rewriting import lost_files, remove_lost_files, rescale, restore
 from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from filestore.table import FileTable
+from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import FluvialError, InvalidInputError
-from tests.support.faults import Disks, When
+from tests.support.faults import Disks, Nth, When
 from tests.support.roots import check_orphans_go
-from tests.support.tables import check_metadata, content, failing_at, key_table, rows
+from tests.support.tables import check_metadata, content, copied, expire_all_but, failing_at, key_table, reopened, rows
 
 OLD, NEW = {1: 1, 2: 2, 3: 3}, {1: 9, 2: 2, 5: 5}
 
@@ -112,3 +114,28 @@ def check_metadata_of_newest(table: FileTable) -> None:
     assert latest is not None
     live = LiveFiles(table.store, latest)
     assert latest.total_record_count == sum(file.row_count for key in live.buckets() for file in live.files(key))
+
+
+@pytest.mark.sweep
+def test_a_restore_of_a_tag_that_is_deleted_meanwhile_is_complete_or_changes_nothing() -> None:
+    before = a_table()
+    create_tag(before.store, "old", snapshot_id=1)
+    expire_all_but(before, 1)
+    refused = 0
+    for nth in range(1, 200):
+        table = copied(before)
+        wanted = table.store.snapshots.tag("old")
+        deleting = Nth(table.store.io, 0, lambda table=table: delete_tag(table.store, "old"))  # type: ignore[misc]
+        again = reopened(table, deleting)  # type: ignore[arg-type]
+        deleting.left = nth
+        try:
+            restore(again.store, wanted)
+        except SnapshotExpiredError:
+            refused += 1
+            assert content(reopened(table, table.store.io)) == NEW
+        else:
+            assert content(reopened(table, table.store.io)) == OLD
+        if deleting.left > 0:
+            break
+    assert refused > 0
+    assert deleting.left > 0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from filestore.branch.branches import create_branch, delete_branch
 from filestore.maintenance.verification import verify_files
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
@@ -109,3 +110,21 @@ def test_verification_does_not_stop_at_what_cannot_be_read() -> None:
     lost = [each.problem for each in found if (each.check, each.subject) == ("manifests", "snapshot 6")]
     assert len(lost) == 2
     assert all(each.startswith("missing=") and "remove-unexisting-manifests" in each for each in lost)
+
+
+def test_of_a_branch_whose_deletion_was_interrupted_only_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files go one by one: those that are gone are not lost."""
+    table = tagged_table()
+    create_branch(table.store, "dev", tag="eod")
+    table.on_branch("dev").write(rows((7, 7)))
+
+    def killed(*parts: object) -> None:
+        raise RuntimeError("the process is killed here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("filestore.branch.branches.clear_branch", killed)
+        with pytest.raises(RuntimeError):
+            delete_branch(table.store, "dev")
+    assert findings(table) == [("branch", "dev")]
+    delete_branch(table.store, "dev")
+    assert findings(table) == []

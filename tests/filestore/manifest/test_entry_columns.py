@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from filestore.format.simple_stats import SimpleStats
 from filestore.layout.paths import TablePaths
-from filestore.manifest.avro_files import avro_bytes, avro_records
 from filestore.manifest.avro_schemas import MANIFEST_SCHEMA
 from filestore.manifest.avro_walk import PADDING, Field, walk_records
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
@@ -29,6 +28,7 @@ from filestore.manifest.entry_rows import entry_rows
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries, chosen_rows, live_rows
 from filestore.manifest.manifest_store import ManifestStore
+from filestore.manifest.record_files import decoded_records, record_bytes
 from filestore.types.binary_row import encode_row
 from filestore.types.data_types import parse_data_type
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -52,7 +52,7 @@ COLLIDING = any_entries(
 
 
 def manifest(entries: list[ManifestEntry], codec: str = "zstd") -> bytes:
-    return avro_bytes(MANIFEST_SCHEMA, [each.to_avro() for each in entries], compression=codec)
+    return record_bytes(MANIFEST_SCHEMA, [each.to_avro() for each in entries], compression=codec)
 
 
 def columns_in(body: bytes) -> EntryColumns:
@@ -68,7 +68,7 @@ def everything(columns: EntryColumns) -> ChosenEntries:
 
 
 def one_by_one(body: bytes) -> list[ManifestEntry]:
-    return avro_records(body, source="m", decode=ManifestEntry.from_avro)
+    return decoded_records(body, source="m", decode=ManifestEntry.from_avro)
 
 
 @pytest.mark.sweep

@@ -15,12 +15,12 @@ from filestore.format.simple_stats import EMPTY_STATS, SimpleStats
 from filestore.io.file_io import LocalFileIO, RandomNames
 from filestore.layout.paths import TablePaths
 from filestore.manifest import manifest_store
-from filestore.manifest.avro_files import avro_records
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry, live_entries
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries
 from filestore.manifest.manifest_store import ManifestStore
+from filestore.manifest.record_files import decoded_records
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import Snapshot
 from filestore.snapshot.snapshot_store import SnapshotStore
@@ -224,7 +224,7 @@ def lists_of(snapshot: Snapshot) -> list[tuple[str, int | None]]:
 
 
 def plain_records(path: Path) -> list[dict[str, Any]]:
-    return avro_records(path.read_bytes(), source=str(path), decode=dict)
+    return decoded_records(path.read_bytes(), source=str(path), decode=dict)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: f"{path.parts[-3]}-{path.name}")
@@ -544,7 +544,7 @@ def test_external_files_lie_below_a_root_that_the_options_name(roots: list[str],
 def test_a_small_manifest_is_read_by_each_table_and_known_to_its_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the file says meanwhile is seen, and each table decides which paths it allows."""
     disk, decoded = MemoryFileIO(), []
-    for name in ("avro_records", "entry_columns_of"):
+    for name in ("decoded_records", "entry_columns_of"):
         function = getattr(manifest_store, name)
         counted = lambda *given, function=function, **more: decoded.append(1) or function(*given, **more)  # noqa: E731
         monkeypatch.setattr(manifest_store, name, counted)

@@ -27,7 +27,7 @@ from filestore.refs.versions import snapshot_of
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from filestore.tag.savepoints import create_savepoint, delete_savepoint, is_savepoint_due
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import Disks, When, paused_before
@@ -372,31 +372,3 @@ def kept_checkpoints(table: FileTable, _: Snapshot) -> list[SavedCheckpoint]:
         sources=(),
     )
     return [kept]
-
-
-# ---- periodic savepoints
-
-HOUR, DAY = 3_600_000, 86_400_000
-
-
-@pytest.mark.parametrize(
-    ("now", "last", "interval", "time_of_day", "is_due"),
-    [
-        (5 * DAY, None, None, None, False),
-        (5 * DAY, None, HOUR, None, True),
-        (5 * DAY, 5 * DAY - HOUR, HOUR, None, True),
-        (5 * DAY, 5 * DAY - HOUR + 1, HOUR, None, False),
-        (5 * DAY + 2 * HOUR, 4 * DAY + 3 * HOUR, DAY, 3 * HOUR, False),  # yesterday's, and it is not yet three
-        (5 * DAY + 3 * HOUR, 4 * DAY + 4 * HOUR, DAY, 3 * HOUR, True),  # yesterday's came late
-        (5 * DAY + 9 * HOUR, 5 * DAY + 3 * HOUR, DAY, 3 * HOUR, False),
-        (5 * DAY + 9 * HOUR, None, DAY, 3 * HOUR, True),
-        (5 * DAY + 9 * HOUR, 4 * DAY + 3 * HOUR, 2 * DAY, 3 * HOUR, False),  # every other day
-        (6 * DAY + 9 * HOUR, 4 * DAY + 3 * HOUR, 2 * DAY, 3 * HOUR, True),
-    ],
-)
-def test_when_a_periodic_savepoint_is_due(
-    now: int, last: int | None, interval: int | None, time_of_day: int | None, is_due: bool
-) -> None:
-    """SP-18."""
-    given = {"now_ms": now, "last_ms": last, "interval_ms": interval, "time_of_day_ms": time_of_day}
-    assert is_savepoint_due(**given) is is_due  # type: ignore[arg-type]

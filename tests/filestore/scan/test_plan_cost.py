@@ -14,9 +14,9 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.format.simple_stats import SimpleStats
 from filestore.io.file_io import FileIO
 from filestore.manifest import live_rows
-from filestore.manifest.avro_files import avro_records
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta, ManifestEntry, live_entries
+from filestore.manifest.record_files import decoded_records
 from filestore.predicate.given_filter import predicate_of
 from filestore.scan.bucket_numbers import BucketNumbers
 from filestore.scan.live_files import LiveFiles
@@ -99,7 +99,7 @@ def stored_entries(store: TableStore) -> list[ManifestEntry]:
         entry
         for manifest in manifests_of(store, latest)
         for path in [store.paths.manifest(manifest.file_name)]
-        for entry in avro_records(store.io.read_bytes(path), source=path, decode=ManifestEntry.from_avro)
+        for entry in decoded_records(store.io.read_bytes(path), source=path, decode=ManifestEntry.from_avro)
     ]
 
 

@@ -13,7 +13,7 @@ from filestore.branch.branches import create_branch, delete_branch
 from filestore.evolution.schema_change import SetOption, apply_changes
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.table_options import TableOptions
-from filestore.options.tag_schedule import DAY_MS, TagSchedule, due_ends, too_many
+from filestore.options.tag_schedule import DAY_MS, SavepointSchedule, TagSchedule, due_ends, too_many
 from filestore.options.time_zone import parse_time_zone
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
@@ -339,6 +339,8 @@ def test_a_wall_clock_is_of_its_moment_or_of_an_earlier_one_that_it_shows_twice(
         ({"tag.automatic-creation": "process-time", "tag.creation-delay": "2 d"}, "tag.creation-delay=2 d period_ms"),
         ({"tag.automatic-creation": "watermark", "tag.creation-delay": "1 d"}, "less than the period"),
         ({"savepoint.create-interval": "0 s"}, "option=savepoint.create-interval value=0 s"),
+        ({"savepoint.create-time": "03:00", "savepoint.create-interval": "36 h"}, "savepoint.create-interval=36 h fix"),
+        ({"savepoint.create-interval": "6 h", "savepoint.create-time": "03:00"}, "savepoints are made every so many d"),
         ({"tag.default-time-retained": "0 s"}, "option=tag.default-time-retained value=0 s"),
         ({"tag.creation-period-duration": "0 s"}, "option=tag.creation-period-duration value=0 s"),
         ({"tag.batch.customized-name": "123"}, "cannot be a number"),
@@ -372,3 +374,56 @@ def test_a_success_file_comes_and_goes_with_its_tag() -> None:
     assert table.store.snapshots.tag_names() == ["2026-01-30"]
     delete_tag(table.store, "2026-01-30")
     assert not table.store.io.exists(path)
+
+
+# ---- periodic savepoints
+
+HOUR, DAY = DAY_MS // 24, DAY_MS
+
+
+@pytest.mark.parametrize(
+    ("saved", "interval", "time_of_day", "due"),
+    [
+        (None, "1 h", None, 0),
+        (5 * DAY - HOUR, "1 h", None, 5 * DAY),
+        (4 * DAY + 3 * HOUR, None, "03:00", 5 * DAY + 3 * HOUR),  # alone it is daily, as for tags
+        (4 * DAY + 3 * HOUR, "1 d", "03:00", 5 * DAY + 3 * HOUR),
+        (4 * DAY + 4 * HOUR, "1 d", "03:00", 5 * DAY + 3 * HOUR),  # yesterday's came late
+        (4 * DAY + 2 * HOUR, "1 d", "03:00", 4 * DAY + 3 * HOUR),
+        (None, None, "03:00", 2 * DAY + 3 * HOUR),  # the table began at 04:00
+        (4 * DAY + 3 * HOUR, "2 d", "03:00", 6 * DAY + 3 * HOUR),  # every other day
+        (4 * DAY + 3 * HOUR, "36 h", "03:00", 6 * DAY + 3 * HOUR),  # of an older table
+    ],
+)
+def test_when_a_periodic_savepoint_is_due(
+    saved: int | None, interval: str | None, time_of_day: str | None, due: int
+) -> None:
+    """SP-18."""
+    given = {"savepoint.create-interval": interval, "savepoint.create-time": time_of_day}
+    found = SavepointSchedule.of(TableOptions.parse({key: text for key, text in given.items() if text is not None}))
+    assert found is not None
+    assert found.due_ms(saved, began_ms=DAY + 4 * HOUR) == due
+
+
+def test_without_options_there_is_no_periodic_savepoint_and_a_zone_moves_its_time() -> None:
+    assert SavepointSchedule.of(TableOptions.parse({})) is None
+    berlin = TableOptions.parse({"savepoint.create-time": "03:00", "sink.process-time-zone": "Europe/Berlin"})
+    found = SavepointSchedule.of(berlin)
+    assert found is not None
+    summer = ms("2026-07-01 10:00")
+    assert found.due_ms(summer, began_ms=None) == ms("2026-07-02 01:00")
+    assert found.due_ms(None, began_ms=None) == 0  # of what began long ago
+
+
+def test_a_time_of_day_is_read_alike_for_tags_and_savepoints() -> None:
+    for text in ("08:05", "23:59", "00:00"):
+        tags = TagSchedule.of(TableOptions.parse({"tag.create-time": text}))
+        saved = SavepointSchedule.of(TableOptions.parse({"savepoint.create-time": text}))
+        assert tags is not None
+        assert saved is not None
+        assert saved.days is not None
+        assert tags.first_ms == saved.days.first_ms
+    for text in ("8:05", "24:00", "08:5", "805", "8:05:00", "", "-1:00"):
+        for key in ("tag.create-time", "savepoint.create-time"):
+            with pytest.raises(InvalidInputError, match=key):
+                key_table(bucket="1", **{key: text})

@@ -27,7 +27,9 @@ NEEDS_A_LOOK: Final = 3
 """The exit code of a process that does not know what it has done to everyone's rows."""
 _MARGIN_MS: Final = 100.0
 _NO_SNAPSHOT: Final = ("no such snapshot", "has no snapshot", "nothing was committed")
-_NO_TAG: Final = ("no such tag", "tag exists already")
+_NO_BRANCH: Final = ("no such branch", "branch is gone")
+_APART_S: Final = (0.3, 1.5)
+"""Between two renames, and two ways back: else nothing else comes to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,7 @@ def writer(actor: Actor) -> Callable[[], None]:
 
 def compactor(actor: Actor) -> Callable[[], None]:
     def compact() -> None:
-        with actor.journal.deed("compact", may=("no such branch",)):
+        with actor.journal.deed("compact", may=_NO_BRANCH):
             actor.somewhere().compact(full=actor.chance(0.4))
 
     return compact
@@ -175,13 +177,13 @@ def expirer(actor: Actor) -> Callable[[], None]:
 
     def expire() -> None:
         if actor.chance(0.15):
-            with actor.journal.deed("expire tags", may=("no such branch",)) as deed:
+            with actor.journal.deed("expire tags", may=_NO_BRANCH) as deed:
                 deed["gone"] = sys_.expire_tags(actor.table)["tag_name"].to_pylist()
         elif has_clock and actor.chance(0.15):
             with actor.journal.deed("clock tags"):
                 sys_.trigger_tag_automatic_creation(actor.table, force=True)
         else:
-            with actor.journal.deed("expire", may=("no such branch",)):
+            with actor.journal.deed("expire", may=_NO_BRANCH):
                 sys_.expire_snapshots(actor.somewhere(), retain_max=actor.rng.choice([1, 1, 1, 2, 4]), retain_min=1)
 
     return expire
@@ -211,7 +213,9 @@ def tagger(actor: Actor) -> Callable[[], None]:
         nonlocal count
         count += 1
         name, retained = f"t-{count}", actor.rng.choice([None, None, "1 s", "3 s"])
-        with actor.journal.deed("tag", may=("no such snapshot",), name=name, retained=retained) as deed:
+        with actor.journal.deed(
+            "tag", may=("no such snapshot", "tag exists already"), name=name, retained=retained
+        ) as deed:
             chosen = actor.rng.choice(actor.table.store.snapshots.ids() or [None]) if actor.chance(0.3) else None
             made = sys_.create_tag(actor.table, name, snapshot=chosen, time_retained=retained)
             deed["id"] = made["tagged_snapshot_id"].to_pylist()[0]
@@ -221,7 +225,9 @@ def tagger(actor: Actor) -> Callable[[], None]:
             deed["id"] = sys_.replace_tag(actor.table, name)["tagged_snapshot_id"].to_pylist()[0]
 
     def rename(name: str) -> None:
-        with actor.journal.deed("rename tag", may=("no such", "a branch"), name=name, target=f"{name}x"):
+        with actor.journal.deed(
+            "rename tag", may=("no such", "a branch", "tag exists already"), name=name, target=f"{name}x"
+        ):
             sys_.rename_tag(actor.table, name, f"{name}x")
 
     def delete(name: str) -> None:
@@ -273,7 +279,7 @@ def brancher(actor: Actor) -> Callable[[], None]:
     made = sum(deed.what == "branch" for deed in earlier)
     batch = max((deed.facts["batch"] for deed in earlier if deed.what == "branch write"), default=0)
     begun = earlier[-1] if earlier and not earlier[-1].is_done else None
-    gone = ("no such branch", "no such tag", "no such snapshot", "branch exists", "does not exist")
+    gone = (*_NO_BRANCH, "no such tag", "no such snapshot", "branch exists", "does not exist")
 
     def names() -> list[str]:
         return [each.name for each in list_branches(actor.table.store) if each.name.startswith("b")]
@@ -373,6 +379,7 @@ def roller(actor: Actor) -> Callable[[], None]:
             deed["gone"] = [[each["kind"], each["name"]] for each in done]
 
     def turn() -> None:
+        time.sleep(actor.rng.uniform(*_APART_S))
         actor.rng.choice((restore_tag, restore_savepoint, roll_back))()
         if actor.journal.outcome == UNKNOWN:
             sys.exit(NEEDS_A_LOOK)
@@ -382,6 +389,8 @@ def roller(actor: Actor) -> Callable[[], None]:
 
 def renamer(actor: Actor) -> Callable[[], None]:
     def rename() -> None:
+        time.sleep(actor.rng.uniform(*_APART_S))
+        actor.refresh()
         name = actor.table.name
         with actor.journal.deed("rename", may=("exists already",), name=name) as deed:
             target = f"{DATABASE}.t{int(name.removeprefix(f'{DATABASE}.t')) + 1}"

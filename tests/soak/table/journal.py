@@ -84,9 +84,7 @@ class Journal:
             yield more
         except BaseException as error:
             outcome = self._outcome(error, may)
-            trace = (
-                {"trace": traceback.format_exc()} if outcome == FAILED or not isinstance(error, FluvialError) else {}
-            )
+            trace = {"trace": traceback.format_exc()}
             self._write(number, end=outcome, error=f"{type(error).__name__}: {error}", **trace, **more)
             if outcome == FAILED:
                 raise

@@ -170,8 +170,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind(name="parts", has_parts=True, options={**_COMMON, "snapshot.num-retained.max": "2", **_CLOCK}),
         Kind(name="sums", shape=Shape.SUM, options={**_COMMON, **_SUMS, **_ALONE}),
         Kind(
-            name="vectors", is_lazy=True,
-            options={**_COMMON, "deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+            name="vectors", is_lazy=True,  # in one bucket: what is compacted is seen bucket by bucket
+            options={**_COMMON, "bucket": "1", "deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
         ),
         Kind(
             name="append", shape=Shape.EACH,

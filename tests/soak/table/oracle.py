@@ -50,12 +50,14 @@ class Commit:
     ended: int
     snapshot_id: int | None  # None: it is not known whether it is there
     may_be_older: bool = False  # a try before may have published it
+    is_merged: bool = False  # a merge published it, perhaps with other batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
     """The table between two rollbacks for good, or looks at it while nobody worked."""
 
+    opened: int = 0  # when what made it began: a commit in between is on either side
     began: int = 0
     ended: int = FOREVER  # when the next one began to be
     first_id: int = 0  # it begins with this snapshot
@@ -84,7 +86,7 @@ class Oracle:
         last = self.chapters[-1]
         before = min([deed.began, *(each.began for each in unsure if each.began >= last.began)])
         self.chapters[-1] = replace(last, ended=before)
-        self.chapters.append(Chapter(began=deed.ended, first_id=first_id, state=state))
+        self.chapters.append(Chapter(opened=deed.began, began=deed.ended, first_id=first_id, state=state))
 
     def chapter_at(self, began: int, ended: int) -> Chapter | None:
         """The chapter that lasted all the time; None: there is none."""
@@ -99,7 +101,7 @@ class Oracle:
             each for each in reversed(self.chapters[: until + 1]) if each.first_id <= snapshot_id or not each.began
         )
         if chapter is not current:
-            ended = chapter.ended
+            ended = self.chapters[self.chapters.index(chapter) + 1].began
         base, after = chapter.state, chapter.first_id
         for deed in self._restores:
             if _is_within(deed, chapter) and after < deed.facts["id"] <= snapshot_id:
@@ -107,9 +109,10 @@ class Oracle:
         added = {group: set(batches) for group, batches in base.added.items()}
         maybe = {group: set(batches) for group, batches in base.maybe.items()}
         for commit in self.commits:
-            if commit.began >= ended or commit.ended <= chapter.began:
+            if commit.began >= ended or commit.ended <= chapter.opened:
                 continue
-            if commit.snapshot_id is None or not _is_within(commit, chapter):
+            is_restored = commit.may_be_older and any(deed.ended > commit.began for deed in self._restores)
+            if commit.snapshot_id is None or not _is_within(commit, chapter) or is_restored:
                 maybe.setdefault(commit.group, set()).add(commit.batch)
             elif after < commit.snapshot_id <= snapshot_id:
                 added.setdefault(commit.group, set()).add(commit.batch)
@@ -145,7 +148,7 @@ class Oracle:
         """Acknowledged commits have numbers of their own, rising with time."""
         for chapter in self.chapters:
             known = [each for each in self.commits if each.snapshot_id is not None and _is_within(each, chapter)]
-            known = [each for each in known if not each.may_be_older]
+            known = [each for each in known if not each.may_be_older and not each.is_merged]
             numbers = [each.snapshot_id for each in known]
             yield from (
                 f"two commits have one number: snapshot={number}" for number in {*numbers} if numbers.count(number) > 1
@@ -237,6 +240,7 @@ def _commits(deeds: Sequence[Deed]) -> Iterator[Commit]:
             began=later[0].began,
             ended=later[0].ended if is_known else FOREVER,
             snapshot_id=later[0].facts["id"] if is_known else None,
+            is_merged=True,
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from engine import Catalog, Table
 from engine import procedures as sys_
 from filestore.branch.branches import list_branches
+from filestore.branch.merge import interrupted_merges
 from tests.soak.table.actors import DATABASE, NEEDS_A_LOOK, Place, look, open_table
 from tests.soak.table.ending import check_cleaning, differences_at_the_end
 from tests.soak.table.journal import DONE, FAILED, Deed
@@ -25,7 +26,7 @@ from tests.soak.table.processes import Life, Processes, RaceError
 ALWAYS: Final = ("writer 0", "writer 1", "compactor 0", "expirer 0", "tagger 0", "reader 0")
 OTHERS: Final = ("saver 0", "brancher 0", "cleaner 0", "roller 0", "renamer 0", "compactor 1")
 _LEFT_BY_THE_DEAD: Final = frozenset(
-    {"fork", "tag", "savepoint", "claim", "rollback", "branch", "hint", "snapshots", "pending"}
+    {"fork", "tag", "savepoint", "claim", "rollback", "branch", "hint", "snapshots", "pending", "expiry"}
 )
 """Checks of ``verify`` that may find something behind killed processes: ``repair`` mends it."""
 
@@ -85,6 +86,7 @@ class Race:
             options=self.kind.options,
         )
         self._looks: list[Deed] = []
+        self._own: list[Deed] = []  # what was done while nobody else worked on it
         self._processes = Processes(
             [
                 Place(home=home, kind=planned.kind, slot=slot, seed=planned.seed, pace_s=planned.pace_s, index=index)
@@ -129,17 +131,24 @@ class Race:
     def _look(self) -> Table:
         """Mend what the dead left, and note what the table shows; nobody works on it."""
         self.facts.looks += 1
-        table, began = open_table(self.home), time.monotonic_ns()
+        table = open_table(self.home)
         for each in self._wrong(table):
             raise RaceError(f"verify: {each}")
+        for branch in interrupted_merges(table.store):  # which repair finishes
+            at = time.monotonic_ns()
+            self._own.append(Deed(what="merge", slot="race", began=at, ended=at, facts={"name": branch}, outcome=DONE))
         for there in (table, *(Table(table.files.on_branch(each.name)) for each in list_branches(table.store))):
             sys_.repair(there)
+        for each in sys_.verify(table, rows=True).to_pylist():
+            if each["check"] == "branch":  # it was being made or deleted: nobody goes on with it
+                sys_.delete_branch(table, each["subject"])
         table = open_table(self.home)
         if self.kind.is_lazy:
             table.compact(full=True)
         for each in sys_.verify(table, rows=True).to_pylist():
             raise RaceError(f"verify behind repair: {each}")
         facts: dict[str, Any] = {}
+        began = time.monotonic_ns()
         look(self.kind, table, facts)
         seen = Deed(what="look", slot="race", began=began, ended=time.monotonic_ns(), facts=facts, outcome=DONE)
         self._looks.append(seen)
@@ -162,7 +171,7 @@ class Race:
         self.facts.refused.update(f"{deed.what}: {(deed.error or 'killed')[:60]}" for deed in deeds if not deed.is_done)
         table = self._look()
         *earlier, end = self._looks
-        oracle = Oracle(self.kind, deeds, earlier)
+        oracle = Oracle(self.kind, [*deeds, *self._own], earlier)
         problems = [*oracle.problems(), *differences_at_the_end(self.kind, oracle, table, end)]
         if problems:
             raise RaceError("\n".join(problems[:20]))

@@ -179,6 +179,26 @@ def test_a_rollback_uses_numbers_again_and_what_overlapped_with_it_may_be_on_eit
     assert len(history.problems()) == 2
 
 
+def test_a_batch_that_began_and_ended_during_a_rollback_may_be_there() -> None:
+    history = three()
+    rolled = history.add("roll back", slot="roller 0", to=1, gone=[["snapshot", "2"]])
+    during = history.write(3, 4)
+    rolled.ended = during.ended
+    history.read(4, {1: 1, 3: 3}, is_newest=False)
+    history.read(4, {1: 1}, is_newest=False)
+    assert history.problems() == []
+
+
+def test_a_batch_that_was_tried_before_a_restore_may_have_gone_with_it() -> None:
+    history = three()
+    history.write(7, None, UNKNOWN)
+    history.add("restore", slot="roller 0", to=1, id=5)
+    history.write(7, 6)
+    history.read(6, {1: 1}, is_newest=False)
+    history.read(6, {1: 1, 2: 7}, is_newest=False)
+    assert history.problems() == []
+
+
 def test_a_rollback_of_unknown_outcome_ends_with_a_look_at_the_table() -> None:
     history = three()
     history.add("roll back", UNKNOWN, slot="roller 0", to=1)

@@ -1,7 +1,6 @@
 """INSERT, DELETE, UPDATE and MERGE."""
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,58 +10,17 @@ from engine import Table
 from engine.broker.broker import Broker
 from engine.dialect.dml.dml import run_ctas, run_dml
 from engine.dialect.grammar.parser import parse_statements
-from engine.dialect.scope.context import SqlContext
 from filestore.snapshot.snapshot import CHANGES_KEY
 from filestore.types.data_types import DataField
-from lsm.errors import ConflictError, InvalidInputError
-from tests.engine.dialect.conftest import Warehouse
+from lsm.errors import ConflictError
+from tests.engine.dialect.dml.conftest import KEY, Tables
 from tests.support.rows import row_set
 
 pytestmark = pytest.mark.spark
 
-KEY = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("name", pa.string())])
 DAYS = pa.schema(
     [pa.field("day", pa.date32(), nullable=False), pa.field("hour", pa.int32(), nullable=False), ("n", pa.int64())]
 )
-_made: list[str] = []
-
-
-class Tables:
-    """Makes tables that no other test uses, and runs statements with their names in the braces."""
-
-    def __init__(self, context: SqlContext) -> None:
-        self.context = context
-        self.names: dict[str, str] = {}
-
-    def make(self, name: str, schema: pa.Schema | list[DataField] = KEY, **arguments: Any) -> Table:
-        self.names[name] = f"m{len(_made)}"
-        _made.append(name)
-        options = {"bucket": "1" if arguments.get("primary_key") else "-1", **arguments.pop("options", {})}
-        return self.context.catalog.create_table(f"default.{self.names[name]}", schema, options=options, **arguments)
-
-    def keyed(self, name: str = "t", **options: str) -> Table:
-        table = self.make(name, primary_key=["id"], options=options)
-        table.write(pa.table({"id": [1, 2, 3], "v": [10, 20, 30], "name": ["a", "b", "c"]}, schema=KEY))
-        return table
-
-    def run(self, text: str) -> dict[str, Any]:
-        (statement,) = parse_statements(text.format(**self.names))
-        (row,) = run_dml(self.context, statement).to_pylist()
-        return {key: value for key, value in row.items() if value is not None}
-
-    def refused(self, text: str) -> str:
-        with pytest.raises(InvalidInputError) as caught:
-            self.run(text)
-        assert "fluvial_" not in str(caught.value)
-        return str(caught.value)
-
-
-@pytest.fixture
-def tables(warehouse: Warehouse) -> Iterator[Tables]:
-    found = Tables(warehouse.context)
-    yield found
-    warehouse.context.settings.clear()
-
 
 # ---- INSERT
 
@@ -115,7 +73,7 @@ def test_values_are_cast_as_spark_stores_them(tables: Tables) -> None:
             "did_you_mean=change-tracking",
         ),
         ("INSERT INTO {t}$snapshots VALUES (1)", "read only"),
-        ("INSERT INTO {t} REPLACE WHERE id = 1 SELECT 1, 2, 'x'", "REPLACE WHERE"),
+        ("INSERT INTO {t} REPLACE USING (id) SELECT 1, 2, 'x'", "clause='REPLACE USING'"),
     ],
 )
 def test_a_wrong_insert_is_refused_and_leaves_nothing(tables: Tables, text: str, words: str) -> None:
@@ -190,7 +148,8 @@ def test_partitions_are_filled_and_overwritten(tables: Tables, partitioned: Tabl
     assert days(partitioned) == kept | {(1, 1, 1), (1, 2, 2), (1, 3, 7)}
     tables.run("INSERT OVERWRITE {t} PARTITION (day = '2024-03-01', hour) VALUES (1, 8), (4, 9)")
     assert days(partitioned) == kept | {(1, 1, 8), (1, 4, 9)}
-    tables.run("INSERT OVERWRITE {t} SELECT day, hour, n * 10 FROM {t} WHERE hour = 1")
+    hint = "/*+ OPTIONS('dynamic-partition-overwrite'='true') */"
+    tables.run(f"INSERT OVERWRITE {{t}} {hint} SELECT day, hour, n * 10 FROM {{t}} WHERE hour = 1")
     assert days(partitioned) == {(2, 1, 30), (2, 2, 4), (1, 1, 80), (1, 4, 9)}
     hint = "/*+ OPTIONS('dynamic-partition-overwrite'='false') */"
     tables.run(f"INSERT OVERWRITE {{t}} {hint} VALUES (DATE '2024-03-05', 5, 5)")

@@ -4,13 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import engine
 from engine import Catalog
 from engine.dialect.grammar.parser import parse_statements
 from engine.runtime.spark_internals import jvm_frame
+from filestore.snapshot.snapshot import CHANGES_KEY
+from lsm.errors import InvalidInputError
 from tests.engine.dialect.test_reference import blocks, shown
 
 KINDS = ("FileScan parquet", "MapInArrow")
@@ -142,3 +144,50 @@ def test_errors_are_sparks(spark: SparkSession, shop: Catalog, text: str, kind: 
     with pytest.raises(kind) as raised:
         spark.sql(text).collect()
     assert words in str(raised.value)
+
+
+HIDDEN = "/*+ OPTIONS('change-tracking'='false') */"
+
+
+def test_a_hint_of_options_counts_or_is_refused_in_both_doors(spark: SparkSession, shop: Catalog) -> None:
+    """FL-34: INSERT takes it where the founding document writes it; no statement passes over one."""
+    spark.sql("CREATE TABLE fluvial.shop.hinted (id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket' = '1')")
+    table = shop.table("shop.hinted")
+
+    def through_spark(text: str) -> None:
+        spark.sql(text.replace("@", "fluvial.shop.hinted")).collect()
+
+    def through_engine(text: str) -> None:
+        engine.sql(spark, text.replace("@", "shop.hinted"), shop).collect()
+
+    for run in (through_spark, through_engine):
+        for text in (
+            f"INSERT OVERWRITE {HIDDEN} @ VALUES (3, 'a')",
+            f"INSERT INTO {HIDDEN} TABLE @ SELECT 4, 'b'",
+            f"INSERT INTO @ {HIDDEN} VALUES (5, 'c')",
+        ):
+            run(text)
+            snapshot = table.latest_snapshot()
+            assert snapshot is not None
+            assert snapshot.properties[CHANGES_KEY] == "none", text
+        last = table.latest_snapshot()
+        unknown = "/*+ OPTIONS('no.such'='1') */"
+        for text, words in (
+            (f"INSERT {HIDDEN} INTO @ VALUES (6, 'x')", "no table takes this hint"),
+            (f"INSERT INTO @ VALUES (6, 'x') {HIDDEN}", "no table takes this hint"),
+            (f"{HIDDEN} DELETE FROM @", "no table takes this hint"),
+            (f"UPDATE {HIDDEN} @ SET v = 'x'", "no table takes this hint"),
+            (f"SELECT {HIDDEN} * FROM @", "no table takes this hint"),
+            (f"INSERT INTO {unknown} @ VALUES (6, 'x')", "no.such"),
+            (f"UPDATE @ {unknown} SET v = 'x'", "no.such"),
+            (f"DELETE FROM @ {unknown}", "no.such"),
+            (f"MERGE INTO @ {unknown} AS a USING @ AS b ON a.id = b.id WHEN MATCHED THEN DELETE", "no.such"),
+            (f"MERGE INTO @ a USING @ {HIDDEN} b ON a.id = b.id WHEN MATCHED THEN DELETE", "change-tracking"),
+            (f"SELECT * FROM @ {unknown}", "no.such"),
+            (f"SELECT * FROM @ {HIDDEN}", "change-tracking"),
+            (f"CREATE TABLE @_2 AS SELECT * FROM @ {unknown}", "no.such"),
+        ):
+            with pytest.raises((PySparkException, InvalidInputError)) as caught:
+                run(text)
+            assert words in str(caught.value), text
+        assert table.latest_snapshot() == last

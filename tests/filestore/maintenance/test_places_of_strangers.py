@@ -1,0 +1,142 @@
+"""Where the files of a table are is said by its files, and how far that is believed by who opens it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from filestore.catalog.catalog import FileCatalog
+from filestore.layout.file_names import external_roots
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.manifest.entries import ManifestEntry
+from filestore.options.catalog_options import CatalogOptions
+from filestore.table import FileTable
+from lsm.errors import CorruptDataError, InvalidInputError
+from tests.support.stored_login import store_options
+
+ALLOWED = CatalogOptions.external_paths_allowed.key
+ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=1000)
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+
+
+def some(first: int) -> pa.Table:
+    return pa.table({"id": [first], "s": ["of this table"]}, schema=SCHEMA)
+
+
+def made(warehouse: Path, name: str) -> FileTable:
+    table = FileCatalog(str(warehouse)).create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    for first in range(3):
+        table.write(some(first))
+    table.compact(full=True)
+    return table
+
+
+def opened(warehouse: Path, allowed: str | None = None) -> FileTable:
+    return FileCatalog(str(warehouse), {} if allowed is None else {ALLOWED: allowed}).table("db.t")
+
+
+def forge(table: FileTable, change: Callable[[ManifestEntry], ManifestEntry]) -> None:
+    """Rewrite all manifests of a table as who may write its files can."""
+    manifests = table.store.manifests
+    for snapshot_id in table.store.snapshots.ids():
+        path = Path(table.store.paths.snapshot(snapshot_id))
+        body = json.loads(path.read_text())
+        for kind in ("base", "delta"):
+            metas = manifests.read_list(body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"])
+            forged = [manifests.write_manifest(list(map(change, manifests.read_manifest(each)))) for each in metas]
+            body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"] = manifests.write_list(forged)
+        path.write_text(json.dumps(body))
+
+
+def elsewhere(path: Path) -> Callable[[ManifestEntry], ManifestEntry]:
+    """A change: every file is at a path outside of the table, with an extra file beside it."""
+
+    def change(entry: ManifestEntry) -> ManifestEntry:
+        return replace(entry, file=replace(entry.file, external_path=str(path), extra_files=("extra.txt",)))
+
+    return change
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A data file outside of the warehouse, beside another file."""
+    other = made(tmp_path / "private", "db.o")
+    other.write(pa.table({"id": [9], "s": ["secret"]}, schema=SCHEMA))
+    (file, *_) = sorted(Path(other.store.paths.root).rglob("data-*.parquet"), key=lambda path: path.stat().st_mtime)[
+        -1:
+    ]
+    (file.parent / "extra.txt").write_text("kept")
+    return file
+
+
+@pytest.mark.parametrize("root", ["file:///", "{victim}", "/", "{victim}/..", "file:{victim}"])
+def test_a_place_outside_is_read_only_where_the_opener_allows_it(root: str, tmp_path: Path, victim: Path) -> None:
+    table = made(tmp_path / "w", "db.t")
+    forge(table, elsewhere(victim))
+    named = root.format(victim=victim.parent)
+    store_options(table.store.paths.schema(0), {"data-file.external-paths": named})
+    for allowed in (None, str(tmp_path / "private" / "else"), f"{victim.parent}x"):
+        with pytest.raises(CorruptDataError, match=rf"option=data-file.external-paths .*{ALLOWED}={victim.parent}"):
+            opened(tmp_path / "w", allowed).read().to_arrow()
+
+
+@pytest.mark.parametrize("allowed", ["{}", "file:{}", "/else,{}/", "{}/.."])
+def test_what_the_opener_allows_is_read_and_never_deleted(allowed: str, tmp_path: Path, victim: Path) -> None:
+    table = made(tmp_path / "w", "db.t")
+    forge(table, elsewhere(victim))
+    store_options(table.store.paths.schema(0), {"data-file.external-paths": str(victim.parent)})
+    table = opened(tmp_path / "w", allowed.format(victim.parent))
+    if allowed.endswith(".."):
+        with pytest.raises(CorruptDataError, match=ALLOWED):
+            table.read().to_arrow()
+        return
+    assert table.read().to_arrow()["s"].to_pylist()[-1] == "secret"
+    assert list(expire_snapshots(table.store, ALL_BUT_ONE))
+    assert sorted(each.name for each in victim.parent.iterdir()) == sorted([*data_names(victim), "extra.txt"])
+
+
+def data_names(victim: Path) -> list[str]:
+    return [each.name for each in victim.parent.glob("data-*")]
+
+
+@pytest.mark.parametrize("inner", ["../other", "a/../../other", "..", "../../db.db/other"])
+def test_a_directory_outside_of_the_table_is_refused_by_option_and_value(inner: str, tmp_path: Path) -> None:
+    other = made(tmp_path, "db.other")
+    table = made(tmp_path, "db.t")
+    store_options(table.store.paths.schema(0), {"data-file.path-directory": inner})
+    with pytest.raises(InvalidInputError, match=rf"option=data-file.path-directory value='{inner}' .*{ALLOWED}="):
+        opened(tmp_path)
+    there = opened(tmp_path, other.store.paths.root if inner != ".." else str(tmp_path / "db.db"))
+    files = sorted(Path(other.store.paths.root).rglob("data-*"))
+    forge(there, lambda entry: entry)
+    assert list(expire_snapshots(there.store, ALL_BUT_ONE))
+    assert sorted(Path(other.store.paths.root).rglob("data-*")) == files
+
+
+def test_a_directory_inside_is_fine_without_a_word(tmp_path: Path) -> None:
+    table = FileCatalog(str(tmp_path)).create_table("db.t", SCHEMA, options={"data-file.path-directory": "a/b"})
+    table.write(some(1))
+    assert opened(tmp_path).read().to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "allowed", "roots"),
+    [
+        ("/a", None, ()),
+        ("/a", "/a", ("/a",)),
+        ("/a/b", "/a", ("/a/b",)),
+        ("/a", "/a/b", ("/a/b",)),
+        ("/", "/a", ()),
+        ("/ab", "/a", ()),
+        ("s3://x/y", "s3://x", ("s3://x/y",)),
+        ("file:///a", "/a", ("file:///a",)),
+        ("/a,/b", "/b,/c", ("/b",)),
+    ],
+)
+def test_a_place_is_one_that_the_table_names_and_the_opener_allows(
+    named: str, allowed: str | None, roots: tuple[str, ...]
+) -> None:
+    assert external_roots({"data-file.external-paths": named}, allowed)[:1] == roots
