@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from engine.catalog import Catalog
@@ -195,6 +196,7 @@ class CdcBatches:
     def _scans(
         self, ranges: Iterable[OffsetRange], budget: Budget | None, skipped: tuple[OffsetRange, ...] = ()
     ) -> list[RangeScan]:
+        ranges = self._tables.without_logs(ranges, self._state.tables)
         return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers, skipped), ranges)
 
     def _all(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -278,10 +280,9 @@ class CdcBatches:
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
-            table, after = self._tables.prepare(name, state, work.met, position.offsets)
-            self._state.put(name, after)
+            table = self._tables.prepare(name, state, work.met, position.offsets, partial(self._state.put, name))
             stood = self._writers.open(table, made_again=again)
-            work = work.knowing(after.sources, stood)
+            work = work.knowing(self._state.table(name).sources, stood)
             work.check_same_topics(stood, position.topic_ids)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)
@@ -375,7 +376,6 @@ class CdcBatches:
 
     def _written(self, ready: Ready, batch_id: int) -> TableReport:
         done = self._writers.write(ready.table, ready.rows, batch_id, ready.work, ready.marks)
-        bad = self._counted(ready.work.name, ready.rows.bad.count)
         return TableReport(
             table=ready.work.name,
             snapshot_id=None if done.snapshot is None else done.snapshot.id,
@@ -383,7 +383,7 @@ class CdcBatches:
             records=ready.work.record_count,
             newest_ms=ready.work.newest_ms,
             newest_lsn=ready.work.newest_lsn,
-            bad=bad,
+            bad=self._counted(ready.work.name, ready.rows.bad.count),
             offsets=ready.work.ends,
         )
 

@@ -76,16 +76,20 @@ def send_signals(properties: KafkaProperties, topic: str, signals: Sequence[Snap
         raise UnavailableError(f"a signal was not accepted in time: topic={topic}{notes.text}")
 
 
-def check_resnapshot(table: str, key: Sequence[str], latest: Mapping[TopicPosition, int]) -> None:
+def check_resnapshot(
+    table: str, key: Sequence[str], latest: Mapping[TopicPosition, int], *, are_writers_stopped: bool = False
+) -> None:
     """Refuse what a snapshot cannot replace exactly.
+
+    Without a key it can while the source table has no writer.
 
     Raises:
         InvalidInputError: the table has no key, several partitions, or none that is known.
     """
-    if not key:
+    if not key and not are_writers_stopped:
         raise InvalidInputError(
             f"a table without a key counts rows twice that change during a snapshot: table={table} "
-            "fix='stop the writers of the source table, then drop the table here, and send the signal by hand'"
+            "fix='stop the writers of the source table until the snapshot is there, and add --writers-stopped'"
         )
     if len(latest) != 1:
         shown = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(latest)) or "none"

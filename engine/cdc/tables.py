@@ -1,20 +1,22 @@
 """The tables of a job: made from a source table's first schema part, then passed through each further one."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
 from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns
-from engine.cdc.records.routing import RefusedRecordError, RowPart
-from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
+from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
+from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
-from engine.kafka.offsets import Offsets
+from engine.kafka.offsets import OffsetRange, Offsets
+from engine.log.table_log import default_topic
 from engine.table import Table
+from filestore.evolution.schema_change import ChangeType, apply_changes
 from filestore.options.table_options import TableOptions
 from filestore.schema.row_counts import ROW_COUNTS_KEY
 from filestore.types.data_types import STRING, DataField, DataType
@@ -44,13 +46,43 @@ class CdcTables:
 
     catalog: Catalog
     settings: CdcSettings
+    _logs: dict[str, bool] = field(default_factory=dict, compare=False)  # by topic: whether it is a table's log
+
+    def without_logs(self, ranges: Iterable[OffsetRange], names: Callable[[], list[str]]) -> list[OffsetRange]:
+        """The ranges without topics that are logs of the catalog's own tables, which a pattern may match.
+
+        Args:
+            ranges: of a batch.
+            names: lists the job's tables.
+        """
+        found = list(ranges)
+        for topic in sorted({each.topic for each in found} - self._logs.keys()):
+            self._logs[topic] = self._is_log(topic, names())
+            if self._logs[topic]:
+                logger.warning(
+                    "a topic is the log of a table, and left out: topic=%s job=%s fix='let the pattern not match it'",
+                    topic, self.settings.name,
+                )  # fmt: skip
+        return [each for each in found if not self._logs[each.topic]]
+
+    def _is_log(self, topic: str, names: Iterable[str]) -> bool:
+        options = {name: {**self.settings.options, **self.settings.table(name).options} for name in names}
+        own = [self.full_name(name) for name, each in options.items() if each.get(TableOptions.log_topic.key) == topic]
+        named = [self.full_name(name) for name in options if default_topic(self.full_name(name)) == topic]
+        for name in dict.fromkeys((*own, *named, *([topic] if topic.count(".") == 1 else ()))):
+            if name.count(".") == 1 and self.catalog.table_exists(name):
+                store = self.catalog.table(name).store
+                if store.has_log and (store.options.log_topic or default_topic(name)) == topic:
+                    return True
+        return False
 
     def full_name(self, name: str) -> str:
         """``database.table``."""
         return f"{self.settings.database}.{name}"
 
     def exists(self, name: str) -> bool:
-        """Whether the table is there."""
+        """Whether the table is there. Raises: InvalidInputError: no table can have the name."""
+        check_nameable(name)
         return self.catalog.table_exists(self.full_name(name))
 
     def open(self, name: str) -> Table:
@@ -62,8 +94,13 @@ class CdcTables:
         self.catalog.drop_table(self.full_name(name), if_exists=True)
 
     def prepare(
-        self, name: str, state: CdcTableState, met: Sequence[MetPart], stood: Offsets
-    ) -> tuple[Table, CdcTableState]:
+        self,
+        name: str,
+        state: CdcTableState,
+        met: Sequence[MetPart],
+        stood: Offsets,
+        remember: Callable[[CdcTableState], None],
+    ) -> Table:
         """The table at a schema that holds all rows of a batch.
 
         Args:
@@ -71,6 +108,7 @@ class CdcTables:
             state: what is known of it.
             met: the parts of the batch; within a position in order of offsets.
             stood: how far the job is in the table, before the batch.
+            remember: called with what is known then, also where a part is refused.
 
         Raises:
             InvalidInputError: two source tables have one name, the key has changed, a change is refused, or the table
@@ -80,21 +118,24 @@ class CdcTables:
         if met:
             places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
             state = replace(state, sequence=state.sequence.behind(places))
-        for each in met:
-            check_one_source(each.target, each.source, state.sources)
-            key = each.target.key or key_names(each.part)
-            if table is None:
-                state = replace(state, sources=(), key=(), sequence=PartSequence())  # also of one that was dropped
-                table = self._made(name, each, key)
-            if not state.sources and not state.key:
-                state = replace(state, key=key)
-            _check_key(name, state.key, key, each)
-            if each.source not in state.sources:
-                state = replace(state, sources=(*state.sources, each.source))
-            table, sequence = self._passed(table, state.sequence, each, key)
-            state = replace(state, sequence=sequence)
+        try:
+            for each in met:
+                check_one_source(each.target, each.source, state.sources)
+                key = each.target.key or key_names(each.part)
+                if table is None:
+                    state = replace(state, sources=(), key=(), sequence=PartSequence())  # also of one that was dropped
+                    table = self._made(name, each, key)
+                if not state.sources and not state.key:
+                    state = replace(state, key=key)
+                _check_key(name, state.key, key, each)
+                if each.source not in state.sources:
+                    state = replace(state, sources=(*state.sources, each.source))
+                table, sequence = self._passed(table, state.sequence, each, key)
+                state = replace(state, sequence=sequence)
+        finally:
+            remember(state)
         assert table is not None
-        return table, state
+        return table
 
     def _passed(
         self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str]
@@ -104,16 +145,30 @@ class CdcTables:
             offset=met.offset,
             digest=met.part.digest,
             columns=row_columns(met.part, met.source, self.settings),
+            table=met.target.table,
         )
-        step = pass_through(
-            sequence,
-            seen,
-            table.schema.fields,
-            keys=[name_in_table(each, self.settings.renamed) for each in key],
-            renamed=self.settings.renamed,
-            rules=self.settings.schema_changes,
-            has_defaults=table.files.row_counts is None,
-        )
+        schema = table.store.schema
+
+        def can_widen(name: str, wider: DataType) -> bool:
+            try:
+                apply_changes(schema, [ChangeType((name,), replace(wider, nullable=True))], has_rows=True)
+            except InvalidInputError:
+                return False
+            return True
+
+        try:
+            step = pass_through(
+                sequence,
+                seen,
+                table.schema.fields,
+                keys=[*(name_in_table(each, self.settings.renamed) for each in key), *schema.partition_keys],
+                renamed=self.settings.renamed,
+                rules=self.settings.schema_changes,
+                counts_rows=table.files.row_counts is not None,
+                can_widen=can_widen,
+            )
+        except InvalidInputError as error:
+            raise RefusedRecordError(str(error), _beginning(met)) from error
         gone = sequence.live.keys() - step.sequence.live.keys()
         if gone:
             logger.warning(
@@ -184,6 +239,12 @@ class CdcTables:
         return found
 
 
+def _beginning(met: MetPart) -> RecordPlace:
+    """What a skip leaves out with a part: the rows before it are no rows of the table that is made again."""
+    topic, _, partition = met.position.rpartition("/")
+    return topic, int(partition), 0
+
+
 def with_deleted(settings: CdcSettings) -> dict[str, str]:
     """The columns that the job adds; soft deletes need one."""
     added = dict(settings.added)
@@ -208,10 +269,9 @@ def _field(name: str, data_type: DataType) -> DataField:
 
 def _check_key(name: str, known: Sequence[str], given: Sequence[str], met: MetPart) -> None:
     if tuple(known) != tuple(given):
-        topic, _, partition = met.position.rpartition("/")
         raise RefusedRecordError(
             f"the key of the source table has changed: table={name} source={met.source} known={','.join(known)} "
             f"given={','.join(given) or 'none'} at={met.position} offset={met.offset} "
             f"fix='{made_again(name, met.offset)}'",
-            (topic, int(partition), 0),  # rows of the key before it are no rows of the new table
+            _beginning(met),
         )

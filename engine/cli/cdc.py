@@ -12,7 +12,7 @@ import click
 
 from engine.cdc.report import BatchReport
 from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
-from engine.cdc.state import RESNAPSHOT
+from engine.cdc.state import RESNAPSHOT, StateFiles
 from engine.cdc.status import check_known, job_status, latest_offsets, skipped, table_positions
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
@@ -22,6 +22,7 @@ from engine.cli.commands.deploy import (
     set_up_logging,
     with_metrics,
 )
+from engine.cli.exit_codes import EXIT_PARKED
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
@@ -110,8 +111,11 @@ def run_database(
     quiet: bool,
     metrics_port: int | None,
     metrics_file: str | None,
-) -> None:
-    """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end."""
+) -> int:
+    """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end.
+
+    Exit code 3, with --once: tables are parked.
+    """
     job, database = chosen
     job = with_metrics(job, metrics_port, metrics_file)
     if once:
@@ -128,6 +132,18 @@ def run_database(
 
     with stop_on_signals(stop, (signal.SIGTERM,)):
         run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop)
+    if database.commit.trigger.processing_time is None:
+        return ended_code(cdc_state(job, database))
+    return 0
+
+
+def ended_code(state: StateFiles) -> int:
+    """The exit code of a run that took what was there: not 0 where tables wait, or a scheduler would see success."""
+    waiting = [name for name in state.tables() if state.table(name).parked is not None]
+    if not waiting:
+        return 0
+    click.echo(f"tables wait, see fluvial cdc status: tables={','.join(waiting)}", err=True)
+    return EXIT_PARKED
 
 
 @cdc.command()
@@ -188,9 +204,12 @@ def skip(chosen: Chosen, table: str, until: int) -> None:
 @cdc.command()
 @click.argument("table")
 @click.option("--drop", "drops", is_flag=True, help="Make the table again: of a key that has changed.")
+@click.option(
+    "--writers-stopped", is_flag=True, help="The source table has no writer now: without a key it needs that."
+)
 @click.option("--by-hand", is_flag=True, help="Send no signal: you do, after this command.")
 @_with_job
-def resnapshot(chosen: Chosen, table: str, drops: bool, by_hand: bool) -> None:
+def resnapshot(chosen: Chosen, table: str, drops: bool, writers_stopped: bool, by_hand: bool) -> None:
     """Replace the rows of a table by a snapshot that its connector takes again; the other tables go on.
 
     The table keeps its rows until the first row of the snapshot comes. The connector needs the settings
@@ -207,7 +226,7 @@ def resnapshot(chosen: Chosen, table: str, drops: bool, by_hand: bool) -> None:
     known = check_known(state, table, parked=False)
     latest = latest_offsets(settings.properties, settings.pattern)
     ends = {each: latest[each] for each in table_positions(state, table) if each in latest}
-    check_resnapshot(table, known.key, ends)
+    check_resnapshot(table, known.key, ends, are_writers_stopped=writers_stopped)
     if topic is not None and not by_hand:
         send_signals(settings.properties, topic, signals_for(known.sources, ends))
     state.ask(RESNAPSHOT, table, at_ms=int(time.time() * 1000), offsets=ends, drops=drops)

@@ -16,12 +16,13 @@ from engine.cdc.query import CdcQuery
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
+from engine.cdc.topics import PatternTopics
 from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
-from engine.deploy.pipeline.supervision import restart_after
+from engine.deploy.pipeline.supervision import Attempts
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
 from filestore.layout.locations import absolute_path
@@ -144,16 +145,22 @@ def run_cdc(
     """
     settings = cdc_settings(config, cdc)
     check_reachable(settings.properties)
+    if not PatternTopics(settings.properties, settings.pattern).positions():
+        logger.warning(
+            "no topic matches yet: job=%s pattern=%s fix='compare it with the names of the topics: whole names match'",
+            cdc.name, settings.pattern,
+        )  # fmt: skip
     catalog = Catalog(config.warehouse, options=config.catalog_options)
     checkpoint = absolute_path(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
     interval = cdc.commit.trigger.processing_time
-    own, stop, attempt_count = spark is None, stop or threading.Event(), 0
+    own, stop, attempts = spark is None, stop or threading.Event(), Attempts()
     newest: BatchReport | None = None
     database = RunningDatabase(cdc.name)
 
     def done(report: BatchReport) -> None:
-        nonlocal newest, attempt_count
-        newest, attempt_count = report, 0
+        nonlocal newest
+        newest = report
+        attempts.progressed()
         database.has_written(report)
         on_batch(report)
 
@@ -172,14 +179,9 @@ def run_cdc(
                             own = False  # there is nothing to stop
                             raise ended from error
                         failure = fluvial_error(error, f"job failed: job={cdc.name}")
-                        restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
+                        restart = attempts.after(config.on_failure, failure, has_end=interval is None, name=cdc.name)
                         if restart is None:
                             raise failure from error
-                        attempt_count += 1
-                        logger.warning(
-                            "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
-                            cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
-                        )  # fmt: skip
                         if not database.wait(restart.after_s, stop):
                             continue
                     return newest

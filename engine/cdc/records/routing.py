@@ -33,6 +33,10 @@ NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
     "fix=set schemas.enable=true at both converters of the connector, use Avro, or declare the columns of the table"
 )
+FLATTENED: Final = (
+    "the record is a row alone, without its kind of change: the connector flattens it (ExtractNewRecordState): "
+    "fix=remove the transform, conventionally named unwrap, from the connector"
+)
 TRANSACTION_PART: Final = "TransactionMetadataValue"
 _TRANSACTION: Final = pa.schema(
     [
@@ -161,6 +165,9 @@ def route(
         if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
             ended += _ended(group, places[group.indices])
             continue
+        if is_flattened(group.schema_part):
+            bad += [RefusedRecord(index=int(at), reason=FLATTENED, is_letter=False) for at in places[group.indices]]
+            continue
         found, refused = _pieces_of(group, places[group.indices], keys, split, declared)
         pieces += found
         bad += refused
@@ -176,6 +183,11 @@ def route(
 def is_row_part(part: Mapping[str, Any] | None) -> bool:
     """Whether a schema part is that of a table's changes."""
     return {each.get("field") for each in part_fields(part)} >= ENVELOPE_FIELDS
+
+
+def is_flattened(part: Mapping[str, Any] | None) -> bool:
+    """Whether a schema part is that of a row alone, as ``ExtractNewRecordState`` publishes it."""
+    return part is not None and str(part.get("name", "")).endswith(".Value") and not is_row_part(part)
 
 
 def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping[str, int]]]:

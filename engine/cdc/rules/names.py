@@ -86,6 +86,16 @@ class Naming:
         return TableTarget(table=source.name)
 
 
+def check_nameable(table: str) -> None:
+    """Raises: InvalidInputError: no table can be called like that; names the rule to write."""
+    if "." in table or not table:
+        raise InvalidInputError(
+            f"a table cannot have a dot in its name: table={table} "
+            f"fix='write a rule into names: {{from: (.*)\\.{re.escape(table)}, "
+            f'to: "{{1}}_{table.replace(".", "_")}"}}\''
+        )
+
+
 def check_one_source(target: TableTarget, source: SourceTable, known: Sequence[SourceTable]) -> None:
     """Refuse a second source table in one table, unless a rule joins them.
 

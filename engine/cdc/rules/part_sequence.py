@@ -7,7 +7,7 @@ that a replay finds the same columns; it may be forgotten when the table has all
 again. So a batch may have any number of parts.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -40,6 +40,15 @@ _KEPT_PLANS: Final = 64
 _FORMER_KEPT_RUNS: Final = 8  # in states without numbers of runs, where more of them may have been
 
 
+CanWiden = Callable[[str, DataType], bool]
+"""Whether a column of the table, by name, can get a type."""
+
+
+def always(_: str, __: DataType) -> bool:
+    """Of tables without a say in it."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartColumn:
     """A column of a schema part, in the table's types."""
@@ -57,6 +66,7 @@ class SeenPart:
     offset: int
     digest: str
     columns: tuple[PartColumn, ...]
+    table: str = "TABLE"  # for messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +164,8 @@ def pass_through(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
-    has_defaults: bool = True,
+    counts_rows: bool = False,
+    can_widen: CanWiden = always,
 ) -> PassedPart:
     """The table after one part; parts come in order of offsets within a position.
 
@@ -162,13 +173,14 @@ def pass_through(
         sequence: what is known.
         seen: the part.
         fields: columns of the table now.
-        keys: columns of the table's key: they are widened, but never replaced.
+        keys: columns of the table that are never replaced.
         renamed: names in the table by names in the source.
         rules: by kind of change; kinds that are missing have their default.
-        has_defaults: whether old rows of an added column have its default; not where equal rows are counted.
+        counts_rows: whether rows are known by all their values, which then must be those of the source.
+        can_widen: whether the table's column can get a type that holds all its values; else another column does.
 
     Raises:
-        InvalidInputError: a rule says ``fail``, or the type of a key column has changed.
+        InvalidInputError: a rule says ``fail``, or the table cannot follow: it is to be made again.
     """
     before = [name for start, name in sequence.runs.get(seen.position, ()) if start <= seen.offset]
     if before and _digest_of(before[-1]) == seen.digest:
@@ -176,7 +188,9 @@ def pass_through(
     name = _next_name(sequence, seen)
     if name in sequence.plans:  # another partition has brought it
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
-    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, has_defaults=has_defaults)
+    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, can_widen=can_widen)
+    if counts_rows:
+        _check_values(sequence, seen, changes, plan)
     dropped = {each.path[0] for each in changes if isinstance(each, DropColumn)}
     plans = {other: _without(each, dropped) for other, each in sequence.plans.items()} if dropped else sequence.plans
     grown = replace(
@@ -197,7 +211,7 @@ def _planned(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
-    has_defaults: bool = True,
+    can_widen: CanWiden,
 ) -> tuple[list[SchemaChange], dict[str, str]]:
     known = {each.name: each.type for each in fields}
     changes: list[SchemaChange] = []
@@ -211,7 +225,8 @@ def _planned(
         if own is not None and _holds(known[own], column.type):
             plan[column.name] = own
             continue
-        if own is not None and (wider := _wider(known[own], column.type)) is not None:
+        wider = None if own is None else _wider(known[own], column.type)
+        if own is not None and wider is not None and can_widen(own, wider):
             if _rule("widen", rules, seen, column) == "evolve":
                 changes.append(ChangeType((own,), replace(wider, nullable=True)))
                 known[own] = wider
@@ -219,9 +234,8 @@ def _planned(
             continue
         if own in keys:
             raise InvalidInputError(
-                f"the type of a key column has changed: column={own} type={known[own or wanted]} "
-                f"given={column.type} topic={seen.position} offset={seen.offset} "
-                f"fix='{made_again('TABLE', seen.offset)}'"
+                f"the type of a key column has changed: column={own} type={known[own or wanted]} given={column.type} "
+                f"topic={seen.position} offset={seen.offset} fix='{made_again(seen.table, seen.offset)}'"
             )
         kind = "add" if own is None else "retype"
         if _rule(kind, rules, seen, column) == "ignore":
@@ -229,7 +243,7 @@ def _planned(
         free = _free(wanted, known, column.type, {*sequence.used, *plan.values(), *keys})
         plan[column.name] = free
         if free not in known:
-            default = column.default if has_defaults and kind == "add" else None
+            default = column.default if kind == "add" else None
             new = AddColumn(path=(free,), type=replace(column.type, nullable=True), initial_default=default)
             changes.append(new)
             known[free] = column.type
@@ -237,6 +251,27 @@ def _planned(
         if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":
             changes.append(DropColumn((sequence.live[gone],)))
     return changes, plan
+
+
+def _check_values(
+    sequence: PartSequence, seen: SeenPart, changes: Sequence[SchemaChange], plan: Mapping[str, str]
+) -> None:
+    """Raises: InvalidInputError: old rows of the source have other values now, by which no change finds them here."""
+    wrong = [f"{each.path[0]} has another type" for each in changes if isinstance(each, ChangeType)]
+    for name, column in plan.items() if sequence.live else ():
+        default = next(each.default for each in seen.columns if each.name == name)
+        if name not in sequence.live and default is not None:
+            wrong.append(f"{name} has a default")
+        elif sequence.live.get(name, column) != column:
+            wrong.append(f"{name} has another type")
+    wrong += [f"{name} is gone" for name in sorted(sequence.live.keys() - {each.name for each in seen.columns})]
+    if wrong:
+        raise InvalidInputError(
+            f"rows without a key are known by all their values, and those of old rows have changed in the source: "
+            f"changes='{', '.join(wrong)}' topic={seen.position} offset={seen.offset} "
+            f"fix='stop the writers of the source table, then: "
+            f"fluvial cdc resnapshot {seen.table} --drop --writers-stopped'"
+        )
 
 
 def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColumn) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.cdc.records.part_columns import key_names
-from engine.cdc.records.routing import READ, Declared, RowPart, is_row_part, nothing_declared, route
+from engine.cdc.records.routing import READ, Declared, RowPart, is_flattened, is_row_part, nothing_declared, route
 from engine.cdc.rules.names import SourceTable, TableTarget, is_excluded, name_in_table
 from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.settings import SKIP, CdcSettings
@@ -124,14 +124,21 @@ def _look(sample: TopicSample, split: Split, declared: Declared, met: dict[Sourc
         return "", ""
     if kinds:
         return ", ".join(sorted(kinds)), ""
-    return ("" if problem else "no records yet" if not sample.size else "no changes of rows"), problem
+    return (
+        ""
+        if problem
+        else "no records yet"
+        if not sample.size
+        else "no changes of rows: another topic, or flattened records without schema parts"
+    ), problem
 
 
 def _kinds_of(batch: pa.RecordBatch, split: Split) -> Iterator[str]:
     groups, _ = split(batch["value"].drop_null())
     for group in groups:
-        if group.schema_part is not None and not is_row_part(group.schema_part):
-            name = str(group.schema_part.get("name") or "")
+        part = group.schema_part
+        if part is not None and not is_row_part(part) and not is_flattened(part):
+            name = str(part.get("name") or "")
             kinds = [kind for known, kind in _KINDS.items() if name.endswith(known)]
             yield kinds[0] if kinds else f"records of {name or 'no name'}"
 

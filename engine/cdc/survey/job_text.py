@@ -1,5 +1,6 @@
 """The job file of a survey: what a user would write, with what was found as comments. Pure."""
 
+import re
 from typing import Final
 
 from engine.cdc.settings import CdcSettings
@@ -35,7 +36,7 @@ def job_text(found: Survey, settings: CdcSettings, *, brokers: str, registry: st
         brokers: of the topics.
         registry: address of the schema registry of records in Avro.
     """
-    options = f"subscribePattern: {yaml_text(settings.pattern)}"
+    options = f"subscribePattern: {yaml_text(_pattern(found, settings))}"
     if registry is not None:
         options += f", value.format: debezium-avro, schema.registry.url: {yaml_text(registry)}"
     text = _HEAD.format(name=settings.name, brokers=brokers, database=settings.database, options=options)
@@ -50,6 +51,14 @@ def job_text(found: Survey, settings: CdcSettings, *, brokers: str, registry: st
         patterns = ", ".join(yaml_text(str(each.source).replace(".", "\\.")) for each in refused)
         text += f"  tables: {{exclude: [{patterns}]}}  # a run would refuse them\n"
     return text + "".join(f"# {line}\n" for line in _comments(found))
+
+
+def _pattern(found: Survey, settings: CdcSettings) -> str:
+    """The pattern without the names that logs of the tables will have, unless a source table's topic has such a one."""
+    own = rf"{re.escape(settings.database)}\.[^.]+"
+    needed = [topic for each in found.tables for topic in each.topics if re.fullmatch(own, topic)]
+    is_wide = any(re.fullmatch(settings.pattern, f"{settings.database}.{each.table}") for each in found.tables)
+    return f"(?!{own}$)(?:{settings.pattern})" if is_wide and not needed else settings.pattern
 
 
 def yaml_text(text: str) -> str:

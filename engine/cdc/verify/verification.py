@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.cdc.records.metadata import DELETED_WHEN
-from engine.cdc.rules.names import SourceTable, is_excluded, name_in_table
+from engine.cdc.rules.names import SourceTable, check_nameable, is_excluded, name_in_table
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.cdc.tables import with_deleted
@@ -107,6 +107,10 @@ def _verified(
     database: SourceDatabase, catalog: Catalog, source: LiveTable, followed: Followed, tag: str | None, limit: int
 ) -> Verified:
     sql_name = database.name_of(source)
+    try:
+        check_nameable(followed.name.partition(".")[2])
+    except InvalidInputError as error:
+        return Verified(source=source, table=followed.name, comparison=None, problem=str(error))
     if not catalog.table_exists(followed.name):
         # a connector publishes no topic of a table without rows
         rows = database.count(sql_name)

@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -85,11 +85,40 @@ def restart_after(
 
 
 @dataclass(slots=True)
+class Attempts:
+    """The starts of a query since its last finished micro-batch."""
+
+    failed: int = 0
+    overloaded: int = 0  # on an overloaded machine, not counted as failed
+
+    def progressed(self) -> None:
+        """A micro-batch was finished."""
+        self.failed = self.overloaded = 0
+
+    def after(self, policy: OnFailureConfig, error: FluvialError, *, has_end: bool, name: str) -> Restart | None:
+        """Count a failure, and report it. Returns: see ``restart_after``."""
+        restart = restart_after(policy, error, self.failed, self.overloaded, has_end=has_end)
+        if restart is None:
+            return None
+        if isinstance(error, MissingTopicError):
+            logger.warning("pipeline waits for its topic: pipeline=%s reason=%s", name, error)
+            return restart
+        if isinstance(error, OverloadedError):
+            self.overloaded += 1
+            message = "pipeline is started again: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
+            logger.warning(message, name, restart.after_s, self.overloaded, _MAX_OVERLOADS, error)
+            return restart
+        self.failed += 1
+        message = "pipeline failed and will be restarted: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
+        logger.warning(message, name, restart.after_s, self.failed, policy.max_attempts, error)
+        return restart
+
+
+@dataclass(slots=True)
 class _Watched:
     pipeline: RunningPipeline
     state: PipelineState = PipelineState.WAITING
-    attempt_count: int = 0  # restarts since the last finished micro-batch
-    overload_count: int = 0  # starts since then that failed on an overloaded machine
+    attempts: Attempts = field(default_factory=Attempts)
     next_start_s: float = 0.0
     start_s: float = 0.0  # of the last start, on ``time.monotonic``
     error: FluvialError | None = None
@@ -183,7 +212,7 @@ class Supervisor:
         for each in self._watched:
             progress = each.pipeline.take_progress()
             if progress is not None:
-                each.attempt_count = each.overload_count = 0
+                each.attempts.progressed()
                 on_progress(progress)
 
     def _handle_failure(self, each: _Watched, error: FluvialError) -> None:
@@ -192,9 +221,7 @@ class Supervisor:
             each.state, each.next_start_s = PipelineState.WAITING, time.monotonic()
             logger.info("pipeline starts again with new columns: pipeline=%s reason=%s", each.pipeline.name, error)
             return
-        restart = restart_after(
-            self._on_failure, error, each.attempt_count, each.overload_count, has_end=each.pipeline.has_end
-        )
+        restart = each.attempts.after(self._on_failure, error, has_end=each.pipeline.has_end, name=each.pipeline.name)
         if restart is None:
             each.state, each.error = PipelineState.FAILED, error
             if self._on_failure.policy == CONTINUE:  # otherwise run() raises it at once
@@ -203,19 +230,6 @@ class Supervisor:
         # pipelines that failed together do not start together
         delay_s = restart.after_s * (1 + _JITTER * random.random())
         each.state, each.next_start_s = PipelineState.WAITING, time.monotonic() + delay_s
-        if isinstance(error, MissingTopicError):
-            logger.warning("pipeline waits for its topic: pipeline=%s reason=%s", each.pipeline.name, error)
-            return
-        if isinstance(error, OverloadedError):
-            each.overload_count += 1
-            message = "pipeline is started again: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
-            attempts = (each.overload_count, _MAX_OVERLOADS)
-            logger.warning(message, each.pipeline.name, restart.after_s, *attempts, error)
-            return
-        each.attempt_count += 1
-        message = "pipeline failed and will be restarted: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
-        attempts = (each.attempt_count, self._on_failure.max_attempts)
-        logger.warning(message, each.pipeline.name, restart.after_s, *attempts, error)
 
     def _start_first(self, each: _Watched, spark: SparkSession) -> None:
         """Start a pipeline and wait until its source has started, fails or takes too long."""

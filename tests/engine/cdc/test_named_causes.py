@@ -1,0 +1,125 @@
+"""What a job cannot take has the name of its cause: flattened records, names, restarts, the exit code of a run."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.survey.findings import survey
+from engine.cdc.survey.samples import TopicSample
+from engine.cdc.verify.database import SourceDatabase
+from engine.cdc.verify.verification import Followed, verified
+from engine.cli.cdc import ended_code
+from engine.deploy.config.operation_config import OnFailureConfig
+from engine.deploy.pipeline.supervision import Attempts
+from logstore.format.schema_parts import split_payloads
+from lsm.errors import FluvialError, OverloadedError, UnavailableError
+from tests.support.cdc_job import MemoryJob, memory_job
+from tests.support.change_events import Record, SourceTable, int32
+
+T = SourceTable("t", [int32("id", optional=False)])
+DOTTED = SourceTable("tab.dot", [int32("id", optional=False)], schema="sch", topic_name="shop.dotted")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[MemoryJob]:
+    with memory_job(tmp_path) as made:
+        yield made
+
+
+def flattened(number: int) -> Record:
+    part = {"type": "struct", "name": "shop.public.flat.Value", "fields": [int32("id"), int32("__deleted")]}
+    value = {"schema": part, "payload": {"id": number, "__deleted": None}}
+    return "shop.public.flat", None, json.dumps(value).encode()
+
+
+def test_flattened_records_are_refused_by_name(job: MemoryJob) -> None:
+    """Such a job ended well and had an empty database; the other tables go on, with dead letters as well."""
+    report = job.batch(flattened(1), T.insert({"id": 1}))
+    assert "ExtractNewRecordState" in str(report.tables["flat"].parked)
+    assert job.rows("t") == [{"id": 1}]
+    columns = {"offset": pa.array([0]), "key": pa.array([None], pa.binary()), "value": pa.array([flattened(1)[2]])}
+    sample = TopicSample(
+        topic="shop.public.flat", partition=0, size=1, records=(pa.RecordBatch.from_pydict(columns),), is_whole=True
+    )
+    found = survey([sample], job.settings, split_payloads)
+    assert not found.is_possible
+    assert "unwrap" in found.problems["shop.public.flat"]
+
+
+def test_a_run_that_ends_with_tables_that_wait_says_so(job: MemoryJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """A scheduler saw success, each time."""
+    job.batch(T.insert({"id": 1}))
+    assert ended_code(job.state) == 0
+    job.batch((T.topic, b"k", b"garbage"))
+    for _ in range(2):
+        assert ended_code(job.state) == 3
+        assert "tables=t" in capsys.readouterr().err
+        job.batch()
+    job.state.ask("skip", "t", at_ms=1, until=100)
+    job.batch()
+    assert ended_code(job.state) == 0
+
+
+def test_a_name_that_no_table_can_have_waits_with_the_rule_to_write(tmp_path: Path) -> None:
+    with memory_job(tmp_path) as job:
+        for _ in range(2):
+            reason = str(job.batch(DOTTED.insert({"id": 1}), T.insert({"id": 1})).tables["tab.dot"].parked)
+            job.restarted()
+        assert job.rows("t") == [{"id": 1}]
+        rule = re.search(r'\{from: (.*), to: "(.*)"\}', reason)
+        assert rule is not None
+        naming = Naming(rules=(NameRule(source=rule[1], to=rule[2]),))
+    with memory_job(tmp_path / "again", naming=naming) as job:
+        job.batch(DOTTED.insert({"id": 1}))
+        assert job.rows("sch_tab_dot") == [{"id": 1}]
+
+
+def test_verify_goes_on_behind_a_name_that_no_table_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Database:
+        """Two tables without rows."""
+
+        def __enter__(self) -> "Database":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def tables(self) -> list[str]:
+            return ["tab.dot", "t"]
+
+        def name_of(self, source: str) -> str:
+            return source
+
+        def count(self, _: str) -> int:
+            return 0
+
+    monkeypatch.setattr(SourceDatabase, "reading", lambda _: Database())
+
+    def followed(source: Any) -> Followed:
+        return Followed(name=f"shop.{source}")
+
+    with memory_job(tmp_path) as job:
+        first, second = verified("url", job.catalog, followed)
+    assert "a table cannot have a dot in its name: table=tab.dot fix=" in first.problem
+    assert (first.is_equal, second.is_equal) == (False, True)
+
+
+def test_restarts_of_an_overloaded_machine_wait_longer_and_end() -> None:
+    """One way of counting for pipelines and databases: they were 2 seconds each, without end."""
+    policy, attempts = OnFailureConfig(policy="stop-all"), Attempts()
+    error: FluvialError = OverloadedError("busy")
+    found = [attempts.after(policy, error, has_end=True, name="shop") for _ in range(11)]
+    assert [None if each is None else each.after_s for each in found] == [2, 4, 8, 16, 32, 60, 60, 60, 60, 60, None]
+    attempts.progressed()
+    again = attempts.after(policy, error, has_end=False, name="shop")
+    assert again is not None
+    assert again.after_s == 2
+    restart = OnFailureConfig(policy="restart")
+    counted = [attempts.after(restart, UnavailableError("away"), has_end=True, name="shop") for _ in range(2)]
+    assert attempts.failed == sum(each is not None for each in counted)
