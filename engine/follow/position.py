@@ -44,7 +44,15 @@ class FollowPosition:
         try:
             body = json.loads(text)
             return cls._of_json(body)
-        except (CorruptDataError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (
+            CorruptDataError,
+            ArithmeticError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise InvalidInputError(
                 f"not a position of a stream: start={text[:200]!r} reason={error} fix=pass on str(changes.position)"
             ) from error

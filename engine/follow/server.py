@@ -5,12 +5,15 @@
 the page, if there is one.
 """
 
+import io
 import logging
+import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from engine.follow.choices import StartPlace
@@ -23,6 +26,10 @@ logger = logging.getLogger("fluvial.follow")
 EVENT_ROWS: Final = 1000
 _QUIET_S: Final = 15.0  # then a comment shows whether the client is still there
 _MOST_CLIENTS: Final = 100
+_MOST_CONNECTIONS: Final = 300  # each has a thread and a descriptor
+_HEAD_S: Final = 20.0  # for a whole request, also the next one of a connection
+_SEND_S: Final = 30.0  # for one event to a client that reads slowly
+_REFUSED_STARTS: Final = ("checkpoint.",)  # paths of this machine: only for who starts the server
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 OpenStream = Callable[[StartPlace, float], TableStream]
@@ -32,29 +39,38 @@ OpenStream = Callable[[StartPlace, float], TableStream]
 class ChangeServer:
     """Serves one table until it is closed. Each client has a stream, and a thread."""
 
-    def __init__(self, address: tuple[str, int], open_stream: OpenStream, *, page: bytes | None = None) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        open_stream: OpenStream,
+        *,
+        page: bytes | None = None,
+        hosts: Collection[str] = (),
+    ) -> None:
         """Listen; ``serve`` answers.
 
         Args:
             address: host and port; 0 is any free port.
             open_stream: see ``OpenStream``.
             page: HTML for ``/``; it may then read the changes, being of the same origin.
+            hosts: names by which clients may ask, besides those of this machine on a loopback address; (): any name, on
+                other addresses.
 
         Raises: InvalidInputError: the address cannot be used.
         """
         self.open_stream, self.page = open_stream, page
+        self._hosts = frozenset(each.lower() for each in hosts)
         self.stopping = threading.Event()
         self.clients = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._streams: set[TableStream] = set()
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"owner": self})
         try:
-            self._http = ThreadingHTTPServer(address, handler)
+            self._http: _Listener = _Listener(address, handler)
         except (OSError, OverflowError) as error:
             raise InvalidInputError(
                 f"cannot listen: address={address[0]}:{address[1]} reason={error} fix=choose another port"
             ) from error
-        self._http.daemon_threads = True
 
     @property
     def port(self) -> int:
@@ -66,6 +82,12 @@ class ChangeServer:
         """Whether only this machine can reach it."""
         host = str(self._http.server_address[0])
         return host.startswith("127.") or host == "::1"
+
+    def answers_to(self, host: str) -> bool:
+        """Whether a client may ask by a name: a page of elsewhere may have made its own lead here."""
+        if not self.is_local and not self._hosts:
+            return True
+        return host.lower() in self._hosts or (self.is_local and host in _LOOPBACK)
 
     def serve(self) -> None:
         """Answer until ``close`` is called elsewhere."""
@@ -103,16 +125,72 @@ class ChangeServer:
         stream.close()
 
 
+class _Listener(ThreadingHTTPServer):
+    """Takes a bounded number of connections; others are closed at once."""
+
+    daemon_threads = True
+
+    def __init__(self, *given: Any) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Of the base."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Of the base."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """What a request has raised goes to the log."""
+        logger.warning("a request failed: client=%s", client_address, exc_info=True)
+
+
+class _Within(io.RawIOBase):
+    """What a client sends until a moment, however slowly."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(0.001, self.deadline - time.monotonic()))
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: ChangeServer
     protocol_version = "HTTP/1.1"
 
+    def setup(self) -> None:
+        """Of the base; requests have a time limit as a whole."""
+        super().setup()
+        self.rfile.close()
+        self._within = _Within(self.connection)
+        self.rfile = io.BufferedReader(self._within)
+
+    def handle_one_request(self) -> None:
+        """Of the base."""
+        self._within.deadline = time.monotonic() + _HEAD_S
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         """The page or the stream."""
+        self.connection.settimeout(_SEND_S)
         asked = urlsplit(self.path)
-        if self.owner.is_local and self._host() not in _LOOPBACK:
-            # a page of elsewhere may have made its own name lead here
-            self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"this server answers to 127.0.0.1 and localhost\n")
+        if not self.owner.answers_to(self._host()):
+            said = b"this server answers to 127.0.0.1 and localhost, or the names that it was given\n"
+            self._answer(HTTPStatus.FORBIDDEN, "text/plain", said)
         elif asked.path == "/" and self.owner.page is not None:
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.owner.page)
         elif asked.path == "/changes":
@@ -142,11 +220,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"too many clients\n")
             return
         try:
-            stream = self.owner.opened(given)
-        except FluvialError as error:
-            # anything but 200 ends an EventSource: it does not try again with what is refused
-            self._answer(HTTPStatus.BAD_REQUEST, "text/plain; charset=utf-8", f"{error}\n".encode())
+            self._stream(given)
+        finally:
             self.owner.clients.release()
+
+    def _stream(self, given: str | None) -> None:
+        try:
+            if given is not None and given.startswith(_REFUSED_STARTS):
+                raise InvalidInputError(
+                    f"not a start for clients: from={given[:80]} fix=send a position, or leave it out"
+                )
+            stream = self.owner.opened(given)
+        except (FluvialError, ArithmeticError, ValueError, TypeError, RecursionError) as error:
+            # anything but 200 ends an EventSource: it does not try again with what is refused
+            said = str(error) if isinstance(error, FluvialError) else f"not a start of a stream: reason={error!r:.200}"
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain; charset=utf-8", f"{said}\n".encode(errors="replace"))
             return
         try:
             self.close_connection = True
@@ -161,9 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"retry: 1000\n\n")
             self._follow(stream)
         except OSError:
-            logger.debug("a client has gone: client=%s", self.client_address)
-        finally:
-            self.owner.clients.release()
+            logger.debug("a client has gone, or does not read: client=%s", self.client_address)
 
     def _follow(self, stream: TableStream) -> None:
         """Send what comes; a quiet stream is opened again behind what was sent."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from engine.kafka.offsets import OffsetRange
 from logstore.json.reading import BadRecord
-from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, TOO_LARGE, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.refusals import topic_right
 from lsm.errors import FluvialError, UnavailableError
 
@@ -19,6 +20,13 @@ PARTITION_HEADER: Final = "fluvial.partition"
 OFFSET_HEADER: Final = "fluvial.offset"
 REASON_HEADER: Final = "fluvial.reason"
 TABLE_HEADER: Final = "fluvial.table"
+CUT_HEADER: Final = "fluvial.cut-from"
+"""How many bytes key and value had, of a letter that was larger than the topic takes."""
+_LEAST_BYTES: Final = 1024  # what every topic takes
+
+
+_Letter = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes]]]
+"""Key, value and headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,7 @@ class DeadLetters:
         self._notes = ErrorNotes()
         self._producer: Producer | None = None
         self._refusal: KafkaError | None = None
+        self._too_large: list[_Letter] = []
 
     def send(self, records: pa.RecordBatch, bad: Sequence[BadRecord], source: OffsetRange) -> None:
         """Send the bad records of a batch, with key and value unchanged."""
@@ -80,6 +89,11 @@ class DeadLetters:
         if self._producer is None:
             return
         left = self._producer.flush(OPERATION_TIMEOUT_S)
+        while self._too_large and not left and self._refusal is None:
+            again, self._too_large = self._too_large, []
+            for each in again:
+                self.produce(*each, is_alone=True)
+                left = left or self._producer.flush(OPERATION_TIMEOUT_S)
         if self._refusal is not None:
             raise self._error(self._refusal)
         if left:
@@ -87,24 +101,54 @@ class DeadLetters:
                 f"dead letters were not accepted in time: topic={self._topic} left={left}{self._notes.text}"
             )
 
-    def produce(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+    def produce(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes]],
+        *,
+        is_alone: bool = False,  # in its batch: then brokers refuse it for its own size
+    ) -> None:
         """Send one letter. Raises: FluvialError."""
         producer = self._producer = self._producer or self._properties.plain_producer(self._notes)
+        done = partial(self._delivered, headers, is_alone)  # the client's report is without headers
         while True:
             try:
-                producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
+                producer.produce(self._topic, value, key, headers=list(headers), on_delivery=done)
                 producer.poll(0)
             except BufferError:  # the queue is full: give it time to drain
                 producer.poll(0.1)
                 continue
             except KafkaException as error:
-                raise self._error(error) from error
+                if not self._keeps(error.args[0], (key, value, headers), is_cut=True):
+                    raise self._error(error) from error
             return
 
     def _error(self, error: KafkaError | KafkaException) -> FluvialError:
         needs = [topic_right("Write", str(self._topic))]
         return error_of_kafka(error, f"dead letter was refused: topic={self._topic}", self._notes, needs=needs)
 
-    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
-        if error is not None:
+    def _delivered(
+        self, headers: Sequence[tuple[str, bytes]], is_alone: bool, error: KafkaError | None, message: Any
+    ) -> None:
+        if error is None:
+            return
+        if not self._keeps(error, (message.key(), message.value(), headers), is_cut=is_alone):
             self._refusal = error
+
+    def _keeps(self, error: KafkaError, letter: _Letter, *, is_cut: bool) -> bool:
+        """Keep a letter that is too large to be sent alone, or if it was, half of it; whether it can be sent so."""
+        key, value, headers = letter
+        size = len(key or b"") + len(value or b"")
+        if error.code() not in TOO_LARGE or (is_cut and size < _LEAST_BYTES):
+            return False
+        if not is_cut:
+            self._too_large.append(letter)
+            return True
+        if not any(name == CUT_HEADER for name, _ in headers):
+            headers = [*headers, (CUT_HEADER, str(size).encode())]
+        half = size // 2
+        key = None if key is None else key[:half]
+        value = None if value is None else value[: max(0, half - len(key or b""))]
+        self._too_large.append((key, value, headers))
+        return True

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -16,14 +17,18 @@ from engine.lineage.store.disks import is_on_shared_disk
 from engine.lineage.store.store import DIRECTORY
 from filestore.io.file_io import FileIO, RandomNames
 from filestore.io.object_store import is_remote_path, under_lock
+from filestore.layout.file_names import is_below
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.parsing import boolean_of
 from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.secret_names import shown_address
 
 PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database", "openlineage.url", "openlineage.namespace")
 """Stored too, so that every process finds the lineage; given options take precedence. Secrets are not stored."""
 QUEUE: Final = "lineage-queue"
+_SECRETS: Final = {"jdbc.url": ("jdbc.user", "jdbc.password"), "openlineage.url": ("openlineage.api-key",)}
+"""By the option with an address: the secrets for it."""
 
 
 class Storage(Enum):
@@ -127,12 +132,14 @@ def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
     if not (kept.table_lineage or kept.data_lineage):
         return None
     fixed = {key: found.options[key] for key in FIXED_KEYS if key in found.options}
+    given = CatalogOptions.parse(catalog.options).given
+    _check_trusted(given, found.options, catalog.warehouse)
     return LineageSettings(
         warehouse=catalog.warehouse,
         catalog_id=found.catalog_id,
         has_tables=bool(kept.table_lineage),
         has_snapshots=bool(kept.data_lineage),
-        options={**found.options, **CatalogOptions.parse(catalog.options).given, **fixed},
+        options={**found.options, **given, **fixed},
     )
 
 
@@ -198,6 +205,39 @@ def check_given(given: Mapping[str, str], stored: Mapping[str, str], warehouse: 
             )
 
 
+def _check_trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str) -> None:
+    """Refuse what the catalog's file may not decide for who opens it: others may write that file.
+
+    Raises: InvalidInputError: a secret is given without the address that it is for, or the file names a path outside
+        of the warehouse.
+    """
+    for key, secrets in _SECRETS.items():
+        address = stored.get(key)
+        if address is None or key in given:
+            continue
+        path, secret = _path_in(key, address), next((each for each in secrets if each in given), None)
+        if path is not None and not is_below(path, [warehouse]):
+            raise InvalidInputError(
+                f"a path outside of the warehouse is in the catalog's file: option={key} "
+                f"value={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} if you trust it'"
+            )
+        if path is None and secret is not None:
+            raise InvalidInputError(
+                f"a secret is given without the address that it is for: option={secret} "
+                f"address={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} beside it'"
+            )
+
+
+def _path_in(key: str, address: str) -> str | None:
+    """The local path that an address is of; None: it is of another machine."""
+    if key != "jdbc.url":
+        parts = urlsplit(address)
+        return parts.path if parts.scheme in ("", "file") else None
+    from filestore.catalog.sql_database import sqlite_path  # SQLAlchemy is slow to import
+
+    return sqlite_path(address)
+
+
 def _options(given: Mapping[str, str], storage: Storage, *, default: bool) -> dict[str, str]:
     kept = {key: boolean_of(key, given[key]) if key in given else default for key in FIXED_KEYS}
     fixed = {key: str(is_kept).lower() for key, is_kept in kept.items()}
@@ -232,7 +272,16 @@ def _without_passwords(options: Mapping[str, str]) -> dict[str, str]:
     """The same options, with URLs that may be written to a file."""
     from filestore.catalog.sql_database import without_password  # SQLAlchemy is slow to import
 
-    return {key: without_password(value) if key == "jdbc.url" else value for key, value in options.items()}
+    plain = {"jdbc.url": without_password, "openlineage.url": _without_login}
+    return {key: plain[key](value) if key in plain else value for key, value in options.items()}
+
+
+def _without_login(url: str) -> str:
+    """An address of HTTP without user, password and query, which may hold a key."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def _path(warehouse: str) -> str:

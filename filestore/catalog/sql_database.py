@@ -194,6 +194,12 @@ def without_password(uri: str) -> str:
     return plain.render_as_string()
 
 
+def sqlite_path(uri: str) -> str | None:
+    """The file of an address of SQLite; None: of another database. Raises: InvalidInputError."""
+    url = sa.make_url(SqlDatabase.of(uri, dialects=ALL_DIALECTS).url)
+    return (url.database or "") if url.get_backend_name() == "sqlite" else None
+
+
 def _from_jdbc(uri: str) -> str:
     """``jdbc:sqlite:/path`` and ``jdbc:postgresql://host/db?user=u&password=p`` as SQLAlchemy writes them."""
     plain = uri.removeprefix("jdbc:")

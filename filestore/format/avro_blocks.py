@@ -14,7 +14,7 @@ from typing import Any, Final
 import fastavro
 import orjson
 
-from filestore.format.compression import pack_snappy, pack_zstd, unpack_snappy, unpack_zstd
+from filestore.format.compression import most_unpacked, pack_snappy, pack_zstd, unpack_snappy, unpack_zstd
 from lsm.errors import InvalidInputError
 
 _SYNC_BYTES: Final = 16
@@ -171,7 +171,11 @@ def _unpack_snappy(block: bytes) -> bytes:
 
 
 def _inflate(block: bytes) -> bytes:
-    return zlib.decompress(block, wbits=-zlib.MAX_WBITS)
+    unpacking = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    body = unpacking.decompress(block, most_unpacked(block))
+    if not unpacking.eof:
+        raise ValueError(f"deflated block is cut off, or unpacks to too much: bytes={len(block)}")
+    return body
 
 
 _UNPACKERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {

@@ -6,6 +6,8 @@ _ZSTD_LEVEL = 3
 _MOST_EXPANSION = 64
 """Of snappy: a copy of 64 bytes takes 3."""
 _VARINT_BYTES = 5
+_MOST_UNPACKED = 64 << 20
+_MOST_RATIO = 1024
 
 
 def pack_zstd(body: bytes, level: int = _ZSTD_LEVEL) -> bytes:
@@ -15,15 +17,26 @@ def pack_zstd(body: bytes, level: int = _ZSTD_LEVEL) -> bytes:
 
 
 def unpack_zstd(packed: bytes) -> bytes:
-    """The content of frames; those written by Java lack their size. Raises: ValueError: cut off, or no zstd."""
+    """The content of frames; those written by Java lack their size.
+
+    Raises: ValueError: cut off, no zstd, or far more than what metadata and rows unpack to.
+    """
     if not packed:
         raise ValueError("zstandard frame is truncated")
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-            body: bytes = stream.read()
+            most = most_unpacked(packed)
+            body: bytes = stream.read(most + 1)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"zstandard frame cannot be read: {error}") from error
+    if len(body) > most:
+        raise ValueError(f"zstandard frame unpacks to too much: bytes={len(packed)} most={most}")
     return body
+
+
+def most_unpacked(packed: bytes) -> int:
+    """How many bytes may be in a block: what is written is far below, and a bomb far above."""
+    return max(_MOST_UNPACKED, _MOST_RATIO * len(packed))
 
 
 def pack_snappy(body: bytes) -> bytes:

@@ -7,10 +7,15 @@ Source: Confluent "Schema Registry API Reference", GET /schemas/ids/{id}, POST /
 """
 
 import base64
+import http.client
+import io
 import json
 import ssl
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
@@ -21,6 +26,8 @@ from lsm.errors import InvalidInputError, UnavailableError
 from lsm.secret_names import shown_address
 
 _TIMEOUT_S: Final = 10.0
+_REASON_BYTES: Final = 16 * 1024
+_MOST_BYTES: Final = 16 << 20  # of an answer
 _KNOWN_SCHEMAS: Final = 1024
 _REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
@@ -60,7 +67,14 @@ class SchemaRegistry:
     def schema(self, schema_id: int) -> Any:
         """The Avro schema of an id as parsed JSON; None when the registry has no such schema. See ``schema_text``."""
         text = self.schema_text(schema_id)
-        return None if text is None else json.loads(text)
+        if text is None:
+            return None
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(
+                f"not an Avro schema: {self._shown} schema_id={schema_id} reason={error!r:.200} fix=register it again"
+            ) from error
 
     def schema_text(self, schema_id: int) -> str | None:
         """The Avro schema of an id; None when the registry has no such schema.
@@ -91,7 +105,7 @@ class SchemaRegistry:
         where = f"{self._shown} subject={subject}"
         path = f"subjects/{quote(subject, safe='')}"
         try:
-            return int(self._asked(f"{path}/versions", where, {"schema": text})["id"])
+            given = self._asked(f"{path}/versions", where, {"schema": text}).get("id")
         except urllib.error.HTTPError as error:
             reason = _reason(error)
             if error.code == HTTPStatus.CONFLICT:
@@ -107,6 +121,9 @@ class SchemaRegistry:
             raise UnavailableError(
                 f"the schema registry fails: status={error.code} {where} reason={reason!r}"
             ) from error
+        if type(given) is not int:
+            raise UnavailableError(f"the schema registry answers without an id: {where} id={given!r:.100}")
+        return given
 
     @property
     def _shown(self) -> str:
@@ -116,9 +133,9 @@ class SchemaRegistry:
         """What distinguishes a schema from the subject's newest version."""
         try:
             newest = self._asked(f"{path}/versions/latest", where)
-        except urllib.error.HTTPError:
+            before, after = _field_types(json.loads(newest["schema"])), _field_types(json.loads(text))
+        except (urllib.error.HTTPError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return ""
-        before, after = _field_types(json.loads(newest["schema"])), _field_types(json.loads(text))
         parts = {
             "added": [name for name in after if name not in before],
             "missing": [name for name in before if name not in after],
@@ -149,8 +166,7 @@ class SchemaRegistry:
                 f"certificates cannot be read: log.schema-registry.ssl.ca.location={self.ca_file} reason={error}"
             ) from error
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
-                return json.load(answer)
+            found = _within(_TIMEOUT_S, lambda: _answered(request, context))
         except urllib.error.HTTPError as error:
             if error.code in _REFUSED:
                 raise InvalidInputError(
@@ -158,10 +174,65 @@ class SchemaRegistry:
                     f"fix=set {self.keys.login}"
                 ) from error
             raise
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise UnavailableError(
                 f"the schema registry does not answer: {where} reason={shown_address(str(error))}"
             ) from error
+        if not isinstance(found, dict):
+            raise UnavailableError(f"the schema registry answers with no JSON object: {where} answer={found!r:.100}")
+        return found
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect on the same host by the same scheme: a login is for the address beside it."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """The next request; another place is an error of the registry."""
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if req.has_header("Authorization") and before[:2] != after[:2]:
+            fp.close()
+            raise OSError(f"redirect to another address, which gets no login: {shown_address(newurl)}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _answered(request: urllib.request.Request, context: ssl.SSLContext | None) -> Any:
+    """The answer as parsed JSON. Raises: HTTPError, OSError, or ValueError for what is none."""
+    opener = urllib.request.build_opener(_SameHost(), urllib.request.HTTPSHandler(context=context))
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            body = answer.read(_MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            reason = io.BytesIO(error.read(_REASON_BYTES))
+        raise urllib.error.HTTPError(error.url, error.code, error.reason, error.headers, reason) from None
+    if len(body) > _MOST_BYTES:
+        raise ValueError(f"an answer of more than {_MOST_BYTES} bytes")
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise ValueError("an answer that is nested too deeply") from error
+
+
+def _within(limit_s: float, ask: Callable[[], Any]) -> Any:
+    """What is asked, in a thread that is left alone when it takes too long: a server may send a byte now and then.
+
+    Raises: what asking raises; TimeoutError.
+    """
+    asked: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            asked.set_result(ask())
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            asked.set_exception(error)
+
+    threading.Thread(target=work, name="fluvial-registry", daemon=True).start()
+    try:
+        return asked.result(limit_s)
+    except TimeoutError as error:
+        if asked.done():
+            raise
+        raise TimeoutError(f"no whole answer within {limit_s:g} s") from error
 
 
 @lru_cache(maxsize=_KNOWN_SCHEMAS)
@@ -179,15 +250,17 @@ def _schema_text(registry: SchemaRegistry, schema_id: int) -> str:
             f"not a self-contained Avro schema: {where} type={found.get('schemaType', 'AVRO')} "
             f"references={len(found.get('references') or ())} fix=register it as one Avro schema"
         )
-    text: str = found["schema"]
+    text = found.get("schema")
+    if not isinstance(text, str):
+        raise UnavailableError(f"the schema registry answers without a schema: {where} schema={text!r:.100}")
     return text
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
     """What the registry says about a refusal."""
     try:
-        return str(json.load(error).get("message", error.reason))
-    except (OSError, ValueError, AttributeError):
+        return str(json.loads(error.read()).get("message", error.reason))
+    except (OSError, ValueError, AttributeError, RecursionError):
         return str(error.reason)
 
 

@@ -48,6 +48,7 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "transaction.timeout.ms": 300_000,  # files are written while a transaction is open
     "topic.metadata.propagation.max.ms": 5_000,  # a deleted topic fails a flush after 5 s, not 30
 }
+_LETTERS: Final[Mapping[str, Any]] = {"message.max.bytes": 1 << 28, "batch.size": 1 << 18}
 _CONSUMER: Final[Mapping[str, Any]] = {
     "group.id": "fluvial",  # required by the client; nothing is ever committed under it
     "isolation.level": "read_committed",
@@ -67,7 +68,7 @@ REFUSALS_TO_BELIEVE: Final = 3
 """Times that all brokers in reach must refuse a login or certificate: new passwords take a moment to reach them."""
 
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-_TOO_LARGE: Final = frozenset(
+TOO_LARGE: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}
 )
 _NO_TOPIC: Final = frozenset(
@@ -208,12 +209,13 @@ class KafkaProperties:
     def plain_producer(self, notes: ErrorNotes) -> Producer:
         """A new producer that may write a record twice, and that reports every error with the record it is of.
 
+        Of how large a record may be the brokers decide, unless the user has said it.
+
         An idempotent one that may not write dies of a fatal error instead, which its calls raise in several forms or
         lose (``returned NULL without setting an exception``, confluent-kafka 2.16).
         """
-        return self._client(
-            self.environment.producer, {**_PRODUCER, **self.by_name, "enable.idempotence": False}, notes
-        )
+        own = {**_PRODUCER, **_LETTERS, **self.by_name, "enable.idempotence": False}
+        return self._client(self.environment.producer, own, notes)
 
     def consumer(self, notes: ErrorNotes, **overrides: Any) -> Consumer:
         """A new consumer of committed records that reports lost offsets and partition ends."""
@@ -322,7 +324,7 @@ def error_of_kafka(
     beside = "" if kafka_error is notes.last else notes.text
     if code in _FENCED:
         return ConflictError(f"{facts}{_shut_out(expired_s)}")
-    if code in _TOO_LARGE:
+    if code in TOO_LARGE:
         return InvalidInputError(
             f"{facts} cause=a record is larger than allowed"
             f" fix=raise {OPTION_PREFIX}message.max.bytes and the topic's max.message.bytes together"

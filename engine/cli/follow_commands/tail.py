@@ -47,6 +47,7 @@ _LOOK_S: Final = 0.5  # how soon a closed pipe ends an idle command
 @click.option("--consumer", metavar="NAME", help="The table keeps the position under this name, and expiry waits.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="json", show_default=True)
 @click.option("--serve", metavar="HOST:PORT", help="Send the changes to browsers, at /changes, as server-sent events.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="With --serve: a name by which clients ask.")
 @click.option("--page", metavar="FILE", help="With --serve: the HTML page at /.")
 @with_place
 def tail(
@@ -61,6 +62,7 @@ def tail(
     consumer: str | None,
     form: str,
     serve: str | None,
+    hosts: tuple[str, ...],
     page: str | None,
 ) -> None:
     """Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.
@@ -74,7 +76,7 @@ def tail(
     if serve is not None:
         if kinds or limit is not None or consumer:
             raise InvalidInputError("browsers get all changes: --serve fix=leave out --kinds, --limit and --consumer")
-        _serve(found, serve, page, start or "latest", choices)
+        _serve(found, serve, page, start or "latest", choices, hosts)
         return
     if page is not None:
         raise InvalidInputError(f"a page needs a server: --page={page} fix=add --serve 127.0.0.1:8080")
@@ -148,7 +150,9 @@ def _ending_with_the_pipe(stream: TableStream) -> Iterator[None]:
         is_done.set()
 
 
-def _serve(table: Table, serve: str, page: str | None, start: str, choices: StreamChoices) -> None:
+def _serve(
+    table: Table, serve: str, page: str | None, start: str, choices: StreamChoices, hosts: tuple[str, ...]
+) -> None:
     host, _, port = serve.rpartition(":")
     if not host or not port.isdecimal():
         raise InvalidInputError(f"not an address: --serve={serve} expected=HOST:PORT example=127.0.0.1:8080")
@@ -164,6 +168,13 @@ def _serve(table: Table, serve: str, page: str | None, start: str, choices: Stre
         return table.stream(start if place is None else place, **asked)
 
     stop = threading.Event()
-    with ChangeServer((host, int(port)), open_stream, page=html) as server, stop_on_signals(stop, _SIGNALS):
+    address = (host, int(port))
+    with ChangeServer(address, open_stream, page=html, hosts=hosts) as server, stop_on_signals(stop, _SIGNALS):
+        if not server.is_local:
+            notes().print(
+                f"warning: all who reach {serve} read the changes, without a password: "
+                "fix='listen at 127.0.0.1 behind a proxy that knows its users'",
+                soft_wrap=True,
+            )
         notes().print(f"{table.name}: http://{host}:{server.port}/changes", soft_wrap=True)
         stop.wait()

@@ -13,6 +13,8 @@ import yaml
 
 from lsm.errors import InvalidInputError
 
+_MOST_VALUES: Final = 200_000  # of one file
+_MOST_LEVELS: Final = 60
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _NAME: Final = "name"
 _QUOTED: Final = re.compile(r"(?<=')[^']{2,}(?=')|(?<=\")[^\"]{2,}(?=\")")
@@ -83,11 +85,31 @@ def parse_config(text: str, *, name: str) -> ConfigNode:
         node = loader.get_single_node()
         if node is None:
             return ConfigNode(content=None, place=SourceLine(file=name, line=1))
+        if _size_of(node, {}, 0) > _MOST_VALUES:
+            raise InvalidInputError(f"too many values, with aliases written out: file={name} most={_MOST_VALUES}")
         return _Reader(name=name, loader=loader).node(node, _line(node), ())
     except yaml.YAMLError as error:
         raise InvalidInputError(f"not a YAML file: file={name} {_place_and_reason(error)}") from None
+    except RecursionError:
+        raise InvalidInputError(f"values are nested too deeply: file={name} most={_MOST_LEVELS}") from None
     finally:
         loader.dispose()
+
+
+def _size_of(node: Any, known: dict[int, int], level: int) -> int:
+    """The values in a node, as often as aliases and merges repeat them; each node is looked at once.
+
+    Raises: RecursionError: it is nested too deeply.
+    """
+    if level > _MOST_LEVELS:
+        raise RecursionError
+    size = known.get(id(node))
+    if size is None:
+        known[id(node)] = 1  # one in itself is refused where it is read
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        children = [item for part in parts for item in (part if isinstance(part, tuple) else (part,))]
+        size = known[id(node)] = 1 + sum(_size_of(each, known, level + 1) for each in children)
+    return size
 
 
 def _place_and_reason(error: yaml.YAMLError) -> str:

@@ -3,12 +3,15 @@
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -142,6 +145,118 @@ def test_a_look_at_the_head_of_the_stream_is_answered_and_holds_no_place(server:
             answer = connection.getresponse()
             assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
             assert answer.read() == b""
+
+
+STARTS = [
+    '{"version":1,"phase":"log","snapshot":1e400,"schema":0,"offsets":{}}',
+    '{"version":1,"phase":"log","snapshot":1,"schema":0,"offsets":{"0":1e400}}',
+    "[" * 20_000,
+    "{" * 3000 + "}",
+    '{"at":' * 5000,
+    "timestamp.-1e400",
+    "snapshot." + "9" * 5000,
+    "9" * 5000,
+    "tag.\x00",
+    "\ud800",
+    "checkpoint./etc",
+    "checkpoint.",
+]
+
+
+def test_no_start_of_a_client_costs_a_place(server: ChangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred malformed starts, from any page, shut the server for all."""
+    monkeypatch.setattr(server, "clients", threading.BoundedSemaphore(2))
+    for start in [*STARTS, *STARTS]:
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+            given = quote(start.encode("utf-8", "surrogatepass"))
+            connection.request("GET", f"/changes?from={given[:60_000]}")
+            answer = connection.getresponse()
+            assert answer.status in (400, 414), (start[:60], answer.status)
+            assert b"Traceback" not in answer.read()
+
+
+def test_an_error_that_is_not_foreseen_costs_no_place_either(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(start: Any, quiet_s: float) -> Any:
+        raise KeyError("unforeseen")
+
+    with ChangeServer(("127.0.0.1", 0), broken) as server:
+        server.clients = threading.BoundedSemaphore(1)
+        for _ in range(3):
+            with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+                connection.request("GET", "/changes")
+                with pytest.raises(http.client.RemoteDisconnected):
+                    connection.getresponse()
+        assert server.clients.acquire(timeout=20)
+        assert "unforeseen" in caplog.text
+
+
+@pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: "])
+def test_a_request_that_never_ends_is_ended(
+    server: ChangeServer, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """Also one of which a byte comes now and then."""
+    monkeypatch.setattr("engine.follow.server._HEAD_S", 0.5)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(first)
+        client.settimeout(0.05)
+        while True:
+            try:
+                if client.recv(1000) == b"":
+                    break
+            except TimeoutError:
+                with suppress(OSError):
+                    client.sendall(b"x" if first else b"")
+            except ConnectionError:
+                break
+
+
+def test_a_client_that_does_not_read_gives_its_place_back(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.follow.server._SEND_S", 0.5)
+    wide = rows(range(20_000), "x" * 1000)
+    table.write(wide)
+    with ChangeServer(("127.0.0.1", 0), lambda start, quiet_s: table.stream("full", idle_s=quiet_s)) as server:
+        server.clients = threading.BoundedSemaphore(1)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+            client.sendall(b"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(10)
+            assert server.clients.acquire(timeout=30)
+
+
+def test_connections_are_bounded(server: ChangeServer) -> None:
+    server._http._places = threading.BoundedSemaphore(2)
+    with ExitStack() as held:
+        for _ in range(2):
+            client = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(10) == b"HTTP/1.1 2"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as refused:
+            assert refused.recv(10) == b""
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "asked", "is_answered"),
+    [
+        ("127.0.0.1", (), "localhost:8080", True),
+        ("127.0.0.1", (), "evil.example", False),
+        ("127.0.0.1", ("tables.example",), "Tables.example:80", True),
+        ("0.0.0.0", (), "any.example", True),
+        ("0.0.0.0", ("tables.example",), "tables.example", True),
+        ("0.0.0.0", ("tables.example",), "evil.example", False),
+        ("0.0.0.0", ("tables.example",), "localhost", False),
+        ("0.0.0.0", ("tables.example",), "", False),
+    ],
+)
+def test_a_server_answers_to_the_names_that_it_was_given(
+    address: str, hosts: tuple[str, ...], asked: str, is_answered: bool
+) -> None:
+    def refused(start: Any, quiet_s: float) -> Any:
+        raise AssertionError
+
+    with ExitStack() as stack:
+        server = stack.enter_context(ChangeServer((address, 0), refused, page=b"page", hosts=hosts))
+        connection = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)))
+        connection.request("GET", "/", headers={"Host": asked})
+        assert (connection.getresponse().status == 200) is is_answered
 
 
 def test_the_page_is_short() -> None:

@@ -91,7 +91,7 @@ def test_whatever_a_catalog_records_is_told_as_events_too(tmp_path: Path) -> Non
 @pytest.mark.sweep
 def test_the_address_is_the_catalogs_and_a_process_that_ends_says_so(tmp_path: Path) -> None:
     """Who opens the catalog later need not know the address; its events are sent before it is gone."""
-    path = tmp_path / "events.jsonl"
+    path = tmp_path / "w" / "events.jsonl"
     catalog = Catalog(str(tmp_path / "w"), options={"openlineage.url": str(path)})
     catalog.create_table("shop.wide", pa.schema([("id", pa.int64())]), primary_key=["id"])
     script = f"""

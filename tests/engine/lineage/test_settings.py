@@ -197,4 +197,61 @@ def test_a_warehouse_in_an_object_store_keeps_lineage_in_a_database(
     assert catalog.system_table("paimon.sink_job_lineage").to_arrow().num_rows == 1
     assert catalog.file_io.list_names(lineage.settings.queue_path) == []
     assert catalog.list_databases() == ["db"]
-    assert lineage_of(Catalog(warehouse, object_store.options)) is not None
+    with pytest.raises(InvalidInputError, match=r"outside of the warehouse .* option=jdbc\.url "):
+        lineage_of(Catalog(warehouse, object_store.options))
+    assert lineage_of(Catalog(warehouse, reported)) is not None
+
+
+def shared(warehouse: Path, **options: str) -> None:
+    """A catalog whose file others have written."""
+    Catalog(str(warehouse)).create_database("db")
+    path = warehouse / ".fluvial" / "catalog.json"
+    body = json.loads(path.read_text())
+    body["options"] |= {key.replace("_", "."): text for key, text in options.items()}
+    path.write_text(json.dumps(body))
+
+
+LIES: list[tuple[str, str, str]] = [
+    ("jdbc.url", "postgresql://127.0.0.1:1/x", "jdbc.password"),
+    ("jdbc.url", "jdbc:mysql://evil/x", "jdbc.user"),
+    ("openlineage.url", "http://evil", "openlineage.api-key"),
+    ("openlineage.url", "https://evil/api?x=1", "openlineage.api-key"),
+]
+
+
+@pytest.mark.parametrize(("key", "address", "secret"), LIES)
+def test_a_secret_does_not_go_to_an_address_that_only_the_catalogs_file_has(
+    key: str, address: str, secret: str, tmp_path: Path
+) -> None:
+    shared(tmp_path, **{key: address})
+    with pytest.raises(InvalidInputError, match=f"option={secret} address=.*fix='give the catalog {key} beside it'"):
+        settings_of(Catalog(str(tmp_path), {secret: "hush"}))
+    assert settings_of(Catalog(str(tmp_path))) is not None
+    opened = settings_of(Catalog(str(tmp_path), {secret: "hush", key: address}))
+    assert opened is not None
+
+
+@pytest.mark.parametrize(
+    "path", ["{}/victim", "file://{}/victim", "/etc/x", "{}/w/../victim", "victim", "sqlite:///{}/x"]
+)
+def test_the_catalogs_file_names_no_path_outside_of_the_warehouse(path: str, tmp_path: Path) -> None:
+    key = "jdbc.url" if path.startswith("sqlite") else "openlineage.url"
+    shared(tmp_path / "w", **{key: path.format(tmp_path)})
+    with pytest.raises(InvalidInputError, match=f"path outside of the warehouse .* option={key} "):
+        settings_of(Catalog(str(tmp_path / "w")))
+    assert settings_of(Catalog(str(tmp_path / "w"), {key: path.format(tmp_path)})) is not None
+
+
+@pytest.mark.parametrize("key", ["openlineage.url", "jdbc.url"])
+def test_a_path_inside_of_the_warehouse_is_found_by_all(key: str, tmp_path: Path) -> None:
+    inside = f"{tmp_path}/.fluvial/here"
+    shared(tmp_path, **{key: inside if key == "openlineage.url" else f"sqlite:///{inside}"})
+    assert settings_of(Catalog(str(tmp_path))) is not None
+
+
+@pytest.mark.parametrize("url", ["http://ou:hush@h:1/api", "https://h/api?api_key=hush", "http://hush@h"])
+def test_an_address_of_a_collector_is_stored_without_its_login(url: str, tmp_path: Path) -> None:
+    Catalog(str(tmp_path), {"openlineage.url": url}).create_database("db")
+    body = (tmp_path / ".fluvial" / "catalog.json").read_text()
+    assert "hush" not in body
+    assert "://h" in body

@@ -1,6 +1,7 @@
 """zstd and snappy: other libraries read what is written, and the other way round; damage is an error."""
 
 import io
+import zlib
 
 import cramjam
 import pytest
@@ -8,6 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filestore.format import avro_blocks, compression
 from filestore.format.compression import pack_snappy, pack_zstd, unpack_snappy, unpack_zstd
 
 REPEATED = st.builds(lambda piece, count: piece * count, st.binary(), st.integers(0, 2000))
@@ -46,3 +48,15 @@ def test_what_is_cut_off_is_refused(cut: int) -> None:
 def test_a_snappy_block_that_claims_too_much_takes_no_memory(claimed: bytes) -> None:
     with pytest.raises(ValueError, match="snappy block"):
         unpack_snappy(claimed + b"xx")
+
+
+def test_a_small_block_does_not_unpack_to_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "_MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(compression, "_MOST_RATIO", 8)
+    body = bytes(8 << 20)
+    squeezed = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    deflated = squeezed.compress(body) + squeezed.flush()
+    for unpack, packed in ((unpack_zstd, pack_zstd(body)), (avro_blocks._inflate, deflated)):
+        with pytest.raises(ValueError, match="unpacks to too much"):
+            unpack(packed)
+    assert unpack_zstd(pack_zstd(bytes(1 << 20))) == bytes(1 << 20)

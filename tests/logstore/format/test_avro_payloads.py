@@ -258,3 +258,31 @@ def test_a_last_record_that_is_longer_than_its_schema_is_noticed() -> None:
     good = event("c", None, {"id": 7})
     found = decoded([good, good + b"\x00"])
     assert ([each.index for each in found.bad], found.rows.num_rows) == ([1], 1)
+
+
+EMPTY = {"type": "record", "name": "e", "fields": []}
+WEIGHTLESS: list[Any] = [
+    EMPTY,
+    {"type": "fixed", "name": "f", "size": 0},
+    {"type": "record", "name": "n", "fields": [{"name": "a", "type": "null"}, {"name": "b", "type": EMPTY}]},
+    {"type": "array", "items": EMPTY},
+    {"type": "map", "values": {"type": "array", "items": EMPTY}},
+]
+
+
+@pytest.mark.parametrize("items", WEIGHTLESS)
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_record_of_few_bytes_does_not_become_any_number_of_items(items: Any, optional: bool) -> None:
+    """It is a bad record, so a dead letter, where it took all memory."""
+    array: Any = {"type": "array", "items": items}
+    fields = [{"name": "x", "type": ["null", array] if optional else array}]
+
+    class Registry:
+        def schema(self, schema_id: int) -> Any:
+            return {"type": "record", "name": "r", "fields": fields}
+
+    count = b"\x80\xc2\xd7\x2f\x00"  # 50 million, and the end
+    record = b"\x00\x00\x00\x00\x01" + (b"\x02" if optional else b"") + count
+    groups, bad = AvroPayloads(Registry())(pa.array([record], pa.binary()))
+    assert groups == []
+    assert [each.reason for each in bad] == ["no usable schema in the registry: schema_id=1"]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.deploy.config.config_file import parse_config
 from engine.deploy.config.job_config import JobConfig, load_job
 from lsm.errors import InvalidInputError
 
@@ -181,3 +182,26 @@ def test_some_pipelines_can_be_chosen(tmp_path: Path) -> None:
     assert job.chosen([]) == job
     with pytest.raises(InvalidInputError, match=r"pipeline=payment .*did_you_mean=payments"):
         job.chosen(["payment"])
+
+
+BOMBS = {
+    "aliases": "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+    "maps": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{n}: &a{n} {{{', '.join(f'k{k}: *a{n - 1}' for k in range(9))}}}\n" for n in range(1, 12)),
+    "merges": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+    "lists in lists": "a: " + "[" * 5000 + "]" * 5000,
+    "maps in maps": "a: " + "{a: " * 3000 + "1" + "}" * 3000,
+    "levels": "a: " + "[" * 100 + "]" * 100,
+}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_a_small_file_of_many_values_or_levels_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"(too many values|nested too deeply).*file=job.yaml"):
+        parse_config(text, name="job.yaml")
+
+
+def test_aliases_in_measure_are_read() -> None:
+    found = parse_config("a: &a {x: 1}\nb: [" + ", ".join(["*a"] * 1000) + "]\nc: {<<: *a, y: 2}\n", name="job.yaml")
+    assert isinstance(found.content, dict)
