@@ -19,7 +19,8 @@ from benchmarks.harness import commit, machine, peak_memory_bytes, sized
 from engine import Catalog, Table
 from engine.versions.branches import create_branch, delete_branch
 from filestore.branch.merge import merge_branch
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 
 SHARE_BUDGET = 0.2
 """The most that a merge of few keys may cost, of what writing the table again costs."""

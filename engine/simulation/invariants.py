@@ -17,8 +17,9 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryObjects
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.options.log_place import SERVERS_KEY
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import FluvialError, InvalidInputError

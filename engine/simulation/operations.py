@@ -29,10 +29,11 @@ from filestore.maintenance.history_repair import complete_rollback
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.rollback_run import find_run
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.options.log_place import SERVERS_KEY
 from filestore.refs.savepoint_files import FIRST_SAVEPOINT_ID
 from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import BATCH_PREFIX, create_batch_tag
 from filestore.tag.savepoints import create_savepoint, delete_savepoint

@@ -13,11 +13,13 @@ from typing import Final
 
 from engine.checkpoint.saved_checkpoints import CheckpointPlace, keep_checkpoint
 from filestore.commit.table_commit import CommitResult
+from filestore.maintenance.changelog_expiry import expire_changelogs
 from filestore.maintenance.partition_expiry import partitions_to_expire
 from filestore.maintenance.partitions import drop_partitions
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.options.tag_schedule import SavepointSchedule, TagClock, TagSchedule
 from filestore.refs.savepoint_files import SavedCheckpoint, Savepoint, find_savepoint, latest_savepoint_id
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
@@ -100,6 +102,7 @@ class Housekeeping:
                 self._tags_due_ms = now_ms + self._every_ms
                 self._expire_tags()
             self._expire_snapshots()
+            self._expire_changelogs()
         except Exception:
             logger.warning("expiry failed, it will be tried again: table=%s", self._table.name, exc_info=True)
 
@@ -124,6 +127,11 @@ class Housekeeping:
                 self._table.name, steps[0].snapshot.id, steps[-1].snapshot.id,
                 sum(len(step.data) + len(step.changelog) for step in steps), sum(step.size_bytes for step in steps),
             )  # fmt: skip
+
+    def _expire_changelogs(self) -> None:
+        for gone in expire_changelogs(self._table, Retention.of(self._table.options)):
+            logger.info("changelog expired: table=%s snapshot=%d", self._table.name, gone.changelog_id)
+            self._check()
 
     def _expire_tags(self) -> None:
         if self._table.options.tag_time_expire_enabled:

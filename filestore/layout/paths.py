@@ -135,6 +135,16 @@ class TablePaths:
         """Path of a snapshot."""
         return f"{self.snapshot_dir}/{SNAPSHOT_PREFIX}{snapshot_id}"
 
+    @property
+    def earliest_changelog_hint(self) -> str:
+        """Path of the hint of the oldest changelog that outlived its snapshot."""
+        return f"{self.changelog_dir}/EARLIEST"
+
+    @property
+    def latest_changelog_hint(self) -> str:
+        """Path of the hint of the newest one."""
+        return f"{self.changelog_dir}/LATEST"
+
     def changelog(self, snapshot_id: int) -> str:
         """Path of a changelog that outlived its snapshot."""
         return f"{self.changelog_dir}/{CHANGELOG_PREFIX}{snapshot_id}"

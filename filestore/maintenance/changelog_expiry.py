@@ -1,17 +1,20 @@
-"""Expiry of changelogs that outlive their snapshots, which Paimon for Java keeps for streams that lag behind.
+"""Changelogs that outlive their snapshots, for streams that lag behind, and their expiry.
 
-Fluvial's changelogs live as long as their snapshots (see FORMAT.md), so only tables written by Java have any.
-They are deleted oldest first, each after its files, and the hint EARLIEST of their directory is updated before any
-deletion. Source: Paimon ExpireChangelogImpl, ChangelogDeletion.
+``keep_changelogs`` writes them before their snapshots go, where ``changelog.*`` options keep changes longer. There is
+never a hole between them and the snapshots: Java's next commit would fail on one. They are deleted oldest first, each
+after its files, and the hint EARLIEST of their directory is updated before any deletion.
+Source: Paimon ExpireSnapshotsImpl, ExpireChangelogImpl, ChangelogDeletion.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from filestore.maintenance.snapshot_expiry import Retention, expiry_end
-from filestore.refs.file_references import FileReferences
+from filestore.refs.file_references import FileReferences, metadata_files, removed_files
 from filestore.refs.live_references import LiveReference, all_references, changelog_references
 from filestore.snapshot.commit_times import CommitTimes
+from filestore.snapshot.retention import Retention, expiry_end
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 
@@ -43,7 +46,50 @@ def expire_changelogs(
         CorruptDataError: a live reference has missing files, so the files it uses are unknown; nothing is deleted.
         UnavailableError: a file system error; run it again.
     """
-    expired = _expired(store, retention, before_ms)
+    yield from _delete(store, _expired(store, retention, before_ms), dry_run=dry_run)
+
+
+def delete_changelogs(store: TableStore, *, before: int) -> None:
+    """Delete all changelogs of snapshots before one, and the files that nothing else uses. Raises: as above."""
+    old = [each for each in changelog_references(store) if each.snapshot_id < before]
+    for _ in _delete(store, sorted(old, key=_by_id), dry_run=False):
+        pass
+
+
+def keep_changelogs(store: TableStore, snapshots: Sequence[Snapshot]) -> Callable[[], None]:
+    """Write the changelogs of snapshots that are about to expire, in their order.
+
+    Returns:
+        What takes those back that were not there before, when the snapshots are of another table by now.
+
+    Raises: UnavailableError.
+    """
+    written: list[tuple[str, bytes]] = []
+    for snapshot in snapshots:
+        path = store.paths.changelog(snapshot.id)
+        try:
+            body = store.io.read_bytes(store.paths.snapshot(snapshot.id))  # with what others note in it
+            if Snapshot.from_json(body, source=path).ref != snapshot.ref:
+                break
+        except FileNotFoundError:
+            break  # others expire it
+        if store.io.create_exclusive(path, body):
+            written.append((path, body))
+    if written:
+        earliest = store.snapshots.earliest_changelog()
+        ids = sorted(each.snapshot_id for each in changelog_references(store) if each.snapshot_id >= earliest)
+        store.io.replace(store.paths.latest_changelog_hint, str(ids[-1]).encode())
+        if earliest not in ids:
+            store.io.replace(store.paths.earliest_changelog_hint, str(ids[0]).encode())
+
+    def take_back() -> None:
+        for path, body in written:
+            store.delete_own(path, body)
+
+    return take_back
+
+
+def _delete(store: TableStore, expired: Sequence[LiveReference], *, dry_run: bool) -> Iterator[ExpiredChangelog]:
     if not expired:
         return
     if not dry_run:
@@ -51,8 +97,8 @@ def expire_changelogs(
     references = FileReferences(store)
     gone = set(expired)
     kept = FileReferences(store).all_used(lambda: {*all_references(store)} - gone)
-    data = {reference: sorted(references.data([reference]) - kept) for reference in expired}
-    metadata = {reference: sorted(references.metadata([reference]) - kept) for reference in expired}
+    data = {each: sorted((references.data([each]) | _removed(store, each)) - kept) for each in expired}
+    metadata = {reference: sorted(_metadata(store, reference) - kept) for reference in expired}
     for reference in expired:
         if not dry_run:
             for path in (*data[reference], *metadata[reference], store.paths.changelog(reference.snapshot_id)):
@@ -64,20 +110,37 @@ def expire_changelogs(
             data_files=tuple(data[reference]),
             metadata_files=tuple(metadata[reference]),
         )
+    if not dry_run and not changelog_references(store):
+        store.io.delete(store.paths.earliest_changelog_hint)
+
+
+def _removed(store: TableStore, reference: LiveReference) -> set[str]:
+    """Data files that a commit removed, which Java leaves there until the changelog of that commit expires."""
+    assert reference.snapshot is not None
+    with suppress(FileNotFoundError):
+        return {each.path for each in removed_files(store, reference.snapshot)}
+    return set()
+
+
+def _metadata(store: TableStore, reference: LiveReference) -> frozenset[str]:
+    """All metadata files that are there, also those that another engine left beside what the changelog needs."""
+    assert reference.snapshot is not None
+    return metadata_files(store, reference.snapshot, is_partial=True).all
+
+
+def _by_id(reference: LiveReference) -> int:
+    return reference.snapshot_id
 
 
 def _write_hints(store: TableStore, expired: Sequence[LiveReference]) -> None:
     """Update the hints before deletions. Java trusts a stale LATEST hint, but not a stale EARLIEST one."""
-    earliest, latest = (f"{store.paths.changelog_dir}/{name}" for name in ("EARLIEST", "LATEST"))
     if len(expired) == len(changelog_references(store)):
-        store.io.delete(latest)
-        store.io.delete(earliest)
-    else:
-        store.io.replace(earliest, str(expired[-1].snapshot_id + 1).encode())
+        store.io.delete(store.paths.latest_changelog_hint)
+    store.io.replace(store.paths.earliest_changelog_hint, str(expired[-1].snapshot_id + 1).encode())
 
 
 def _expired(store: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
-    references = sorted(changelog_references(store), key=lambda reference: reference.snapshot_id)
+    references = sorted(changelog_references(store), key=_by_id)
     latest, now_ms = store.snapshots.latest(), store.clock.now_ms()
     if not references or latest is None:
         return []

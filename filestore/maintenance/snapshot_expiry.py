@@ -8,14 +8,14 @@ Before any deletion, a claim is written: tagging one of the snapshots fails afte
 here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.layout.branch_state import keeps_snapshots
 from filestore.layout.file_names import is_below
-from filestore.options.table_options import TableOptions
+from filestore.maintenance.changelog_expiry import delete_changelogs, keep_changelogs
 from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import (
     FileReferences,
@@ -25,40 +25,13 @@ from filestore.refs.file_references import (
     metadata_files,
     removed_files,
 )
-from filestore.refs.live_references import LiveReference, other_references, snapshot_references
+from filestore.refs.live_references import LiveReference, changelog_reference, other_references, snapshot_references
 from filestore.snapshot.commit_times import CommitTimes
+from filestore.snapshot.retention import Retention, expiry_end
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.snapshot.snapshot_line import SnapshotLine
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError, InvalidInputError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How many snapshots to keep and how long. The newest one is always kept."""
-
-    min_count: int  # at least this many are kept, whatever their age
-    max_count: int  # at most this many are kept, whatever their age
-    age_ms: int  # minimum age of deleted ones, between these counts
-    limit: int  # maximum deletions at once
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.min_count <= self.max_count:
-            raise InvalidInputError(
-                f"invalid snapshot retention: retain_min={self.min_count} retain_max={self.max_count} "
-                "fix=set retain_min to 1 or more, and retain_max not below it"
-            )
-
-    @classmethod
-    def of(cls, options: TableOptions) -> "Retention":
-        """The retention of a table's options; changelogs live as long as their snapshots, so the longer one applies."""
-        least, most = options.snapshot_num_retained_min, options.snapshot_num_retained_max
-        return cls(
-            min_count=max(least, options.changelog_num_retained_min or 0),
-            max_count=max(most, options.changelog_num_retained_max or 0),
-            age_ms=max(options.snapshot_time_retained_ms, options.changelog_time_retained_ms or 0),
-            limit=options.snapshot_expire_limit,
-        )
+from lsm.errors import CorruptDataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,37 +47,6 @@ class ExpiryStep:
     def size_bytes(self) -> int:
         """Total size of data and changelog files."""
         return sum(each.size_bytes for each in (*self.data, *self.changelog))
-
-
-def expiry_end(
-    *,
-    earliest: int,
-    latest: int,
-    retention: Retention,
-    before_ms: int,
-    held_from: int | None,
-    time_ms_of: Callable[[int], int],
-) -> int:
-    """The id of the first snapshot to keep.
-
-    The age of a snapshot is the age of its successor: until then it was the current one.
-
-    Args:
-        earliest: id of the oldest snapshot.
-        latest: id of the newest snapshot.
-        retention: what to keep.
-        before_ms: snapshots with a successor committed before this time may be deleted.
-        held_from: this snapshot and all after it are needed.
-        time_ms_of: commit time by snapshot id.
-    """
-    end = min(latest - retention.min_count + 1, earliest + retention.limit)
-    if held_from is not None:
-        end = min(end, held_from)
-    first_by_count = latest - retention.max_count + 1
-    first_kept = earliest
-    while first_kept < end and (first_kept < first_by_count or time_ms_of(first_kept + 1) < before_ms):
-        first_kept += 1
-    return first_kept
 
 
 def expire_snapshots(
@@ -125,51 +67,88 @@ def expire_snapshots(
         CorruptDataError: a tag or another live reference has missing files, so the files it uses are unknown.
         UnavailableError: a file system error; run it again.
     """
-    line, end_id = _proved(store, retention, before_ms)
-    first_kept = None if end_id is None else _first_kept(store, end_id, dry_run=dry_run)
-    if first_kept is None:
+    found = _proved(store, retention, before_ms)
+    planned = None if found is None else store.snapshots.find(found.end_id)
+    if found is None or planned is None:
         return
-    store = store.as_found
-    members = list(store.snapshots.back_from(first_kept, is_exact=True))[::-1]  # others may have put older ones there
-    remaining = DecidingReferences.of(store, _remaining(store, members), line=line)
-    steps = list(_candidates(store, members))
+    seen, changes_from, first_kept = store.as_found, found.changes_from, planned
+    if not dry_run:
+        for _ in _spared_steps(seen, planned, found):
+            pass  # what is in use and cannot be read is an error here, before anything says that snapshots are gone
+        members = seen.snapshots.back_from(planned, is_exact=True)
+        changes = [each for each in members if changes_from <= each.id < planned.id]
+        take_back = keep_changelogs(seen, changes[::-1])
+        claimed = _claimed(store, planned.id)
+        if not store.is_as_opened():
+            take_back()
+            return
+        if claimed is None:
+            return
+        first_kept = claimed
+    store = seen
+    steps = _spared_steps(store, first_kept, found)
     if not dry_run:
         commits = ExpiredCommits(store)
-        notes = commits.note((step.snapshot for step in steps), following=first_kept)
+        notes = commits.note(_before(store, first_kept), following=first_kept)
         if not store.is_as_opened():
             commits.withdraw(notes)
             _withdraw(store, first_kept.ref)
             return  # some of what was found may be of a table that was made again under the name
-    partitions = {file.partition for step in steps for file in step.data}
-    references = FileReferences(store, partitions=partitions)
+        if changes_from > found.oldest_id:  # nothing before that is to be kept, and would be behind a hole
+            delete_changelogs(store, before=changes_from)
     for step in steps:
-        spared = _spared(step, remaining, references)
-        while (lost := references.lost) and not lost <= {*(now := _remaining(store, members))}:
-            remaining = DecidingReferences.of(store, now, line=line)
-            references = FileReferences(store, partitions=partitions)
-            spared = _spared(step, remaining, references)
         if not dry_run:
-            _delete(store, spared)
-        yield spared
+            _delete(store, step)
+        yield step
     if not dry_run and (store.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
         store.snapshots.repair_latest_hint()
 
 
-def _proved(
-    store: TableStore, retention: Retention, before_ms: int | None, *, looks: int = 2
-) -> tuple[SnapshotLine, int | None]:
-    """The line of history, and the first snapshot to keep, which is on it; None: nothing expires.
+def _before(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
+    """The snapshots that expire, oldest first."""
+    return list(store.snapshots.back_from(first_kept, is_exact=True))[:0:-1]
+
+
+def _spared_steps(store: TableStore, first_kept: Snapshot, found: "_Ends") -> Iterator[ExpiryStep]:
+    """The snapshots before one with the files that nothing else uses, each when it is asked for."""
+    members = [*_before(store, first_kept), first_kept]  # others may have put older ones there
+    kept = [each for each in members[:-1] if each.id >= found.changes_from]
+    remaining = DecidingReferences.of(store, _remaining(store, members, kept), line=found.line)
+    steps = list(_candidates(store, members))
+    partitions = {file.partition for step in steps for file in step.data}
+    references = FileReferences(store, partitions=partitions)
+    for step in steps:
+        spared = _spared(step, remaining, references)
+        while (lost := references.lost) and not lost <= {*(now := _remaining(store, members, kept))}:
+            remaining = DecidingReferences.of(store, now, line=found.line)
+            references = FileReferences(store, partitions=partitions)
+            spared = _spared(step, remaining, references)
+        yield spared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """What expires."""
+
+    line: SnapshotLine
+    oldest_id: int
+    end_id: int  # of the first snapshot to keep
+    changes_from: int  # the first one whose changes are kept, up to ``end_id``
+
+
+def _proved(store: TableStore, retention: Retention, before_ms: int | None, *, looks: int = 2) -> _Ends | None:
+    """What expires, up to a snapshot on the line of history; None: nothing.
 
     Raises: CorruptDataError: there are gaps or forks, so what would be deleted may be in use.
     """
     line = store.snapshots.line()
-    oldest, end_id = _ends(store, line, retention, before_ms)
+    oldest, end_id, changes_from = _ends(store, line, retention, before_ms)
     if oldest is None or oldest.id >= end_id:
-        return line, None
+        return None
     if line.has(end_id) and line.has_no_gap(oldest.id):
-        return line, end_id
+        return _Ends(line=line, oldest_id=oldest.id, end_id=end_id, changes_from=changes_from)
     if store.snapshots.find_ref(oldest.ref) is None:
-        return line, None  # others expire it
+        return None  # others expire it
     if looks > 1:  # a rollback may have ended within this one
         return _proved(store, retention, before_ms, looks=looks - 1)
     raise CorruptDataError(
@@ -179,10 +158,8 @@ def _proved(
     )
 
 
-def _first_kept(store: TableStore, end_id: int, *, dry_run: bool) -> Snapshot | None:
+def _claimed(store: TableStore, end_id: int) -> Snapshot | None:
     """The first snapshot to keep, with a claim of those before it; None: others do or prevent it."""
-    if dry_run:
-        return store.snapshots.find(end_id)
     claimed = store.snapshots.claim_up_to(end_id)
     if not store.is_as_opened():
         _withdraw(store, claimed)
@@ -206,15 +183,18 @@ def _withdraw(store: TableStore, claimed: SnapshotRef | None) -> None:
 
 def _ends(
     store: TableStore, line: SnapshotLine, retention: Retention, before_ms: int | None
-) -> tuple[Snapshot | None, int]:
-    """The oldest snapshot on the line, also one left by an interrupted expiry, and the id of the first to keep."""
+) -> tuple[Snapshot | None, int, int]:
+    """The oldest snapshot on the line, also one left by an interrupted expiry, the id of the first to keep.
+
+    The third is the id of the first one whose changes are kept; claimed ones have their changelog already, or none.
+    """
     expires_ms = store.options.consumer_expiration_time_ms
     if expires_ms is not None:
         store.consumers.expire(expires_ms)
     first, latest = store.snapshots.find(line.first or 0), store.snapshots.find(line.newest or 0)
     oldest = min(store.snapshots.back_from(first), key=lambda each: each.id, default=None)
     if oldest is None or latest is None:
-        return None, 0
+        return None, 0, 0
     holds = [each for each in (store.consumers.least_next_snapshot(), _offsets_at(store, latest)) if each is not None]
     now_ms = store.clock.now_ms()
     times = CommitTimes(store.snapshots, latest, now_ms)
@@ -227,7 +207,20 @@ def _ends(
         time_ms_of=lambda each: _time_ms(store, times, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return oldest, max(first_kept, min(line.first or 0, latest.id))
+    end_id = max(first_kept, min(line.first or 0, latest.id))
+    of_changes = replace(retention.of_changes(store.options), limit=latest.id)
+    if of_changes == replace(retention, limit=latest.id):
+        return oldest, end_id, end_id
+    since_ms = now_ms - of_changes.age_ms
+    changes_from = expiry_end(
+        earliest=oldest.id,
+        latest=latest.id,
+        retention=of_changes,
+        before_ms=since_ms if before_ms is None else min(before_ms, since_ms),
+        held_from=end_id,
+        time_ms_of=lambda each: _time_ms(store, times, each),
+    )
+    return oldest, end_id, changes_from
 
 
 def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:
@@ -293,13 +286,20 @@ def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _K
         ) from error
 
 
-def _remaining(store: TableStore, expiring: Sequence[Snapshot]) -> list[LiveReference]:
-    """The references that stay and may have files of what expires: those of others, and forks."""
+def _remaining(store: TableStore, expiring: Sequence[Snapshot], kept: Sequence[Snapshot]) -> list[LiveReference]:
+    """The references that stay and may have files of what expires: those of others, forks, and the changelogs of some.
+
+    Args:
+        store: the table.
+        expiring: oldest first, and the first one that stays.
+        kept: those of which a changelog stays.
+    """
     own, first_id = snapshot_references(store), expiring[0].id
     newest_id = store.snapshots.latest_id() or 0  # behind the listing: what is newer there is no commit
     return [
         *(each for each in own if each.snapshot_id < first_id or each.snapshot_id > newest_id),
         *other_references(store),
+        *(changelog_reference(store, each) for each in kept),
     ]
 
 

@@ -12,8 +12,8 @@ from filestore.layout.branch_state import Operation, read_work, seal_of_main
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.maintenance.history_repair import read_history
 from filestore.maintenance.rollback_run import find_run
-from filestore.manifest.entries import EntryKind
-from filestore.refs.file_references import metadata_files
+from filestore.manifest.entries import DataFileMeta, EntryKind
+from filestore.refs.file_references import changes_list, metadata_files
 from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch, readable_references
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.scan.live_files import BucketKey, LiveFiles
@@ -70,7 +70,9 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
 def _reference(store: TableStore, reference: LiveReference, sizes: dict[str, int | None]) -> Iterator[Finding]:
     there = on_branch(store, reference.branch)
     snapshot = reference.snapshot or there.snapshots.find(reference.snapshot_id)
-    if snapshot is not None:
+    if snapshot is not None and reference.kind is ReferenceKind.CHANGELOG:
+        yield from _changelog(there, str(reference), snapshot, sizes)
+    elif snapshot is not None:
         yield from _snapshot(there, str(reference), snapshot, sizes, has_delta=reference.snapshot is None)
 
 
@@ -203,6 +205,20 @@ def _snapshot(
         yield Finding(check="delta_record_count", subject=subject, problem=problem)
 
 
+def _changelog(store: TableStore, subject: str, snapshot: Snapshot, sizes: dict[str, int | None]) -> Iterator[Finding]:
+    """What a changelog needs is there; the rest of its snapshot is not."""
+    needed = changes_list(store, snapshot)
+    try:
+        manifests = [] if needed is None else store.manifests.read_list(*needed)
+        entries = [entry for each in manifests for entry in store.manifests.read_manifest(each)]
+    except FluvialError as error:
+        yield Finding(check="manifests", subject=subject, problem=_missing_or(error))
+        return
+    for entry in entries:
+        if entry.kind is EntryKind.ADD:
+            yield from _file(store, subject, BucketKey(entry.partition, entry.bucket), entry.file, sizes)
+
+
 def _broken_manifests(store: TableStore, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[str]:
     """What is wrong with each list and manifest that cannot be read."""
     lists = [
@@ -238,18 +254,24 @@ def _missing_or(error: FluvialError) -> str:
 def _files(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
     for key in live.all_buckets():
         for file in live.files(key):
-            path = store.file_path(key.partition, key.bucket, file)
-            size_bytes = _size(store, path, sizes)
-            if size_bytes is None:
-                yield Finding(check="data files", subject=subject, problem=f"missing={path}")
-            elif size_bytes != file.size_bytes:
-                problem = f"file={path} size_bytes={size_bytes} manifest={file.size_bytes}"
-                yield Finding(check="data files", subject=subject, problem=problem)
+            yield from _file(store, subject, key, file, sizes)
         if store.has_key:
             try:
                 live.levels(key)
             except CorruptDataError as error:
                 yield Finding(check="key ranges", subject=subject, problem=str(error))
+
+
+def _file(
+    store: TableStore, subject: str, key: BucketKey, file: DataFileMeta, sizes: dict[str, int | None]
+) -> Iterator[Finding]:
+    path = store.file_path(key.partition, key.bucket, file)
+    size_bytes = _size(store, path, sizes)
+    if size_bytes is None:
+        yield Finding(check="data files", subject=subject, problem=f"missing={path}")
+    elif size_bytes != file.size_bytes:
+        problem = f"file={path} size_bytes={size_bytes} manifest={file.size_bytes}"
+        yield Finding(check="data files", subject=subject, problem=problem)
 
 
 def _vectors(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:

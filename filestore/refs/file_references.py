@@ -12,7 +12,7 @@ from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.refs.deciding import Deciders
 from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
@@ -106,6 +106,19 @@ def changelog_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
 def data_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The live data files of a snapshot. Raises: FileNotFoundError."""
     return [each for entry in live_files(store, snapshot) for each in _sizes(store, entry)]
+
+
+def changes_list(store: TableStore, snapshot: Snapshot) -> tuple[str, int | None] | None:
+    """Name and size of the only list that the changelog of an expired snapshot needs; None: it has no changes.
+
+    Tables without a changelog producer change by the files that a commit added, and by no compaction.
+    Source: Paimon SnapshotDeletion, which deletes all other lists.
+    """
+    if snapshot.changelog_manifest_list is not None:
+        return snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+    if store.options.changelog_producer != "none" or snapshot.commit_kind is CommitKind.COMPACT:
+        return None
+    return snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
 
 
 class FileReferences:
@@ -235,9 +248,8 @@ class FileReferences:
 
     def _data(self, store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
         if reference.kind is ReferenceKind.CHANGELOG:
-            entries = _changelog(store, snapshot)
-            if snapshot.changelog_manifest_list is None:
-                entries = _added(store, snapshot)
+            is_own = snapshot.changelog_manifest_list is not None or changes_list(store, snapshot) is None
+            entries = _changelog(store, snapshot) if is_own else _added(store, snapshot)
         elif self._partitions is None:
             entries = live_files(store, snapshot)
         else:
@@ -256,12 +268,23 @@ def _added_data(store: TableStore, _reference: LiveReference, snapshot: Snapshot
 
 
 def _metadata(store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
-    is_partial = reference.kind is ReferenceKind.CHANGELOG
-    with_changelog = reference.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
-    return {
-        *metadata_files(store, snapshot, is_partial=is_partial, with_changelog=with_changelog).all,
-        *reference.files,
-    }
+    if reference.kind is ReferenceKind.CHANGELOG:
+        return _changelog_metadata(store, snapshot)
+    with_changelog = reference.kind is ReferenceKind.SNAPSHOT
+    return {*metadata_files(store, snapshot, with_changelog=with_changelog).all, *reference.files}
+
+
+def _changelog_metadata(store: TableStore, snapshot: Snapshot) -> set[str]:
+    needed = changes_list(store, snapshot)
+    if needed is None:
+        return set()
+    try:
+        manifests = store.manifests.read_list(*needed)
+    except FileNotFoundError:
+        if snapshot.changelog_manifest_list is None:
+            raise
+        return set()  # as that of the first snapshot of a branch
+    return {store.paths.manifest(needed[0]), *(store.paths.manifest(each.file_name) for each in manifests)}
 
 
 def _added(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
@@ -310,7 +333,8 @@ def _is_live(store: TableStore, reference: LiveReference) -> bool:
         case ReferenceKind.SAVEPOINT:
             return store.io.exists(store.paths.savepoint(int(reference.name)))
         case ReferenceKind.CHANGELOG:
-            return store.io.exists(store.paths.changelog(reference.snapshot_id))
+            first = store.snapshots.earliest_changelog()  # before it, an expiry deletes them
+            return reference.snapshot_id >= first and store.io.exists(store.paths.changelog(reference.snapshot_id))
         case ReferenceKind.PENDING:
             return False  # an expiry had claimed its files before it was there: it never becomes a tag
 

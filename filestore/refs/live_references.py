@@ -1,7 +1,7 @@
 """Live references: all states of a table that can still be read, on every branch.
 
-A live reference is a snapshot, a tag, a savepoint, a tag that is being created, or a changelog that another engine
-keeps longer than its snapshot.
+A live reference is a snapshot, a tag, a savepoint, a tag that is being created, or a changelog that is kept longer than
+its snapshot.
 Files without a live reference are not part of the table.
 """
 
@@ -102,6 +102,11 @@ def changelog_references(store: TableStore) -> list[LiveReference]:
     return [each for each in found if each is not None]
 
 
+def changelog_reference(store: TableStore, snapshot: Snapshot) -> LiveReference:
+    """The changelog of a snapshot of the table's own branch, whether it is there yet or not."""
+    return _reference(ReferenceKind.CHANGELOG, store, str(snapshot.id), snapshot)
+
+
 def other_references(store: TableStore) -> list[LiveReference]:
     """All live references except the snapshots of the table's own branch, which their expiry must respect."""
     references = _lasting_references(store)
@@ -188,7 +193,7 @@ def _changelog(store: TableStore, snapshot_id: int) -> LiveReference | None:
         snapshot = Snapshot.from_json(store.io.read_bytes(path), source=path)
     except FileNotFoundError:
         return None
-    return _reference(ReferenceKind.CHANGELOG, store, str(snapshot.id), snapshot)
+    return changelog_reference(store, snapshot)
 
 
 def _changelog_ids(store: TableStore) -> list[int]:

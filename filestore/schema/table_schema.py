@@ -26,6 +26,10 @@ TABLE_UUID_KEY: Final = "fluvialTableUuid"
 """Ignored by other engines, whose later versions of a schema are without it: the first one counts."""
 # A file without a version is from before there were any.
 _OLDEST_VERSION: Final = 1
+_KNOWN_KEYS: Final = frozenset({
+    "version", "id", "fields", "highestFieldId", "partitionKeys", "primaryKeys", "options", "comment", "timeMillis",
+    TABLE_UUID_KEY,
+})  # fmt: skip
 
 
 class ColumnNames(tuple[str, ...]):
@@ -60,6 +64,8 @@ class TableSchema:
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
     table_uuid: str | None = dataclass_field(default=None, compare=False)  # what renaming keeps; None: made by others
     first_time_ms: int = dataclass_field(default=0, compare=False)  # of version 0, if others wrote this one; not stored
+
+    unknown: str | None = dataclass_field(default=None, compare=False)  # JSON object of other keys in the file
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -142,7 +148,7 @@ class TableSchema:
             "timeMillis": self.time_ms,
             **({} if self.table_uuid is None else {TABLE_UUID_KEY: self.table_uuid}),
         }
-        return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
+        return orjson.dumps(body | orjson.loads(self.unknown or "{}"), option=orjson.OPT_INDENT_2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "TableSchema":
@@ -155,6 +161,7 @@ class TableSchema:
             version = int(body.get("version") or _OLDEST_VERSION)
             refuse_newer(version, SCHEMA_VERSION, what="schema", source=source)
             fields = tuple(parse_field(field) for field in body["fields"])
+            others = {key: value for key, value in body.items() if key not in _KNOWN_KEYS}
             return cls(
                 id=int(body["id"]),
                 fields=fields,
@@ -166,6 +173,7 @@ class TableSchema:
                 time_ms=int(body.get("timeMillis") or 0),
                 version=version,
                 table_uuid=body.get(TABLE_UUID_KEY),
+                unknown=orjson.dumps(others).decode() if others else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CorruptDataError(

@@ -274,6 +274,10 @@ class SnapshotStore:
         """The hints EARLIEST and LATEST as they are, right or wrong; None: missing or not a number."""
         return self._hint(self._paths.earliest_hint), self._hint(self._paths.latest_hint)
 
+    def earliest_changelog(self) -> int:
+        """The hint of the oldest changelog that outlived its snapshot: those before it are being deleted."""
+        return self._hint(self._paths.earliest_changelog_hint) or FIRST_SNAPSHOT_ID
+
     def claim_up_to(self, snapshot_id: int) -> SnapshotRef | None:
         """Claim the snapshots before this one for deletion: from now on they cannot be tagged.
 

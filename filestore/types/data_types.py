@@ -7,8 +7,10 @@ Source: Paimon spec "Schema", DataTypeJsonParser.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -84,17 +86,13 @@ class DataField:
     description: str | None = None
     default_value: str | None = None
     initial_default: str | None = None  # what rows have that were written before the column was added; None: null
+    unknown: str | None = dataclass_field(default=None, compare=False)  # JSON object of other keys in its schema file
 
     def to_json(self) -> dict[str, Any]:
         """The object in schema files, without absent values, because Java reads null as the string "null"."""
-        body: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type.to_json()}
-        if self.description is not None:
-            body["description"] = self.description
-        if self.default_value is not None:
-            body["defaultValue"] = self.default_value
-        if self.initial_default is not None:
-            body["initialDefault"] = self.initial_default  # other engines skip it, and read null
-        return body
+        texts = zip(_TEXT_KEYS, (self.description, self.default_value, self.initial_default), strict=True)
+        given = {key: text for key, text in texts if text is not None} | orjson.loads(self.unknown or "{}")
+        return {"id": self.id, "name": self.name, "type": self.type.to_json(), **given}
 
 
 def parse_data_type(json: str | Mapping[str, Any]) -> DataType:
@@ -108,8 +106,7 @@ def parse_data_type(json: str | Mapping[str, Any]) -> DataType:
     if not isinstance(text, str):
         raise CorruptDataError(f"nested type without a type name: json={dict(json)}")
     root, nullable = _split_nullability(text)
-    # pypaimon writes it twice, Java once.
-    nullable = nullable and json.get("nullable", True) is not False
+    nullable = nullable and json.get("nullable", True) is not False  # pypaimon writes it twice, Java once
     try:
         if root == "ROW":
             return DataType(root=root, nullable=nullable, fields=tuple(parse_field(field) for field in json["fields"]))
@@ -127,6 +124,7 @@ def parse_data_type(json: str | Mapping[str, Any]) -> DataType:
 def parse_field(json: Mapping[str, Any]) -> DataField:
     """Parse one entry of ``fields``. Raises: CorruptDataError when id, name or type is missing."""
     try:
+        others = {key: value for key, value in json.items() if key not in ("id", "name", "type", *_TEXT_KEYS)}
         return DataField(
             id=int(json["id"]),
             name=str(json["name"]),
@@ -134,6 +132,7 @@ def parse_field(json: Mapping[str, Any]) -> DataField:
             description=json.get("description"),
             default_value=json.get("defaultValue"),
             initial_default=json.get("initialDefault"),
+            unknown=orjson.dumps(others).decode() if others else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptDataError(f"field lacks an id, a name or a type: json={json}") from error
@@ -266,6 +265,7 @@ _ARROW_OF_ROOT: Final[Mapping[str, pa.DataType]] = {
     "DATE": pa.date32(),
     "TIME": pa.time32("ms"),
 }
+_TEXT_KEYS: Final = ("description", "defaultValue", "initialDefault")  # the last: other engines skip it, and read null
 _PLAIN_ROOTS: Final = {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "VARIANT", "BLOB"}
 _SYNONYMS: Final = {"INTEGER": "INT", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "DOUBLE PRECISION": "DOUBLE"}
 TYPE_NAMES: Final = frozenset(

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 

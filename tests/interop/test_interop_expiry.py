@@ -10,8 +10,11 @@ import pytest
 from engine.cuts.tags import CutRecord, tag_cut
 from filestore.io.file_io import SystemClock
 from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
+from filestore.refs.live_references import changelog_references
 from filestore.refs.savepoint_files import SavedCheckpoint
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import create_due_tags
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
@@ -199,3 +202,42 @@ def test_automatic_tags_and_a_rollback_are_fine_with_everybody(
     assert table.store.snapshots.ids() == [1, 2, 3]
     java_peer.create_tag(tmp_path, "db.t", "again", snapshot_id=3)
     assert is_well(table)
+
+
+@pytest.mark.parametrize("producer", ["lookup", "input", "none"])
+def test_both_sides_expire_changelogs_that_outlive_their_snapshots(
+    tmp_path: Path, java_peer: JavaPeer, producer: str
+) -> None:
+    """Issue 1, finding 1: no hole is left, which would fail Java's next commit, and its changes can be read."""
+    options = {
+        "bucket": "1", "changelog-producer": producer, "snapshot.num-retained.max": "2",
+        "snapshot.num-retained.min": "1", "changelog.num-retained.max": "6",
+    }  # fmt: skip
+    definition = TableDefinition(columns=COLUMNS, primary_key=["pt", "k"], partition_by=["pt"], options=options)
+    java_peer.create(tmp_path, "db.t", definition)
+    written = iter(range(100))
+
+    def write(peer: Any, count: int) -> None:
+        for turn in (next(written) for _ in range(count)):
+            peer.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": turn % 3, "v": f"v{turn}", "n": turn}]))
+
+    def table() -> FileTable:
+        return FLUVIAL.table(tmp_path, "db.t")
+
+    write(java_peer, 7)
+    assert is_well(table())
+    write(FLUVIAL, 9)
+    FLUVIAL.compact(tmp_path, "db.t")
+    list(expire_snapshots(table().store, Retention.of(table().options)))
+    assert is_well(table())
+    write(java_peer, 2)
+    list(expire_snapshots(table().store, Retention(min_count=1, max_count=1, age_ms=0, limit=100)))
+    kept = sorted(each.snapshot_id for each in changelog_references(table().store))
+    latest = table().store.snapshots.latest_id()
+    assert latest is not None
+    assert kept == list(range(kept[0], latest))
+    assert is_well(table())
+    write(java_peer, 4)
+    assert is_well(table())
+    assert {row["k"]: row["n"] for row in java_peer.read(tmp_path, "db.t")} == {0: 21, 1: 19, 2: 20}
+    assert {row["k"]: row["n"] for row in FLUVIAL.read(tmp_path, "db.t")} == {0: 21, 1: 19, 2: 20}

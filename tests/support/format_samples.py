@@ -9,11 +9,12 @@ from filestore.format.simple_stats import SimpleStats
 from filestore.layout.branch_log import write_branch_log
 from filestore.layout.branch_state import FAST_FORWARD_SEAL, seal
 from filestore.maintenance.rollback import plan_rollback, roll_back
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta, EntryKind
 from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
 from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import create_due_tags

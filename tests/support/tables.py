@@ -10,12 +10,13 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import Committable
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import FileIO
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_options import TableOptions
 from filestore.read.split_read import read_stored
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.table_scan import TableScan
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore

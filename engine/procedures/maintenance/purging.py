@@ -9,10 +9,11 @@ from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
 from filestore.layout.nearest_names import some_text
 from filestore.maintenance.changelog_expiry import expire_changelogs
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.refs.file_references import data_files
 from filestore.refs.live_references import branch_names
 from filestore.refs.savepoint_files import list_savepoints
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
 from filestore.tag.savepoints import delete_savepoint
 from filestore.tag.tags import delete_tag, keeps_merge
@@ -73,6 +74,8 @@ def purge_files(table: Table, dry_run: bool = False, progress: Progress = silent
         files = (*step.data, *step.changelog)
         rows.append(_row("snapshot", str(step.snapshot.id), len(files), step.size_bytes))
         progress(len(rows), None)
+    for _ in expire_changelogs(store, _NEWEST_ONLY):
+        pass  # which the options kept of those snapshots
     return rows_table(_PURGED, rows)
 
 

@@ -11,8 +11,9 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.maintenance.changelog_expiry import expire_changelogs as expire_old_changelogs
-from filestore.maintenance.snapshot_expiry import ExpiryStep, Retention
+from filestore.maintenance.snapshot_expiry import ExpiryStep
 from filestore.maintenance.snapshot_expiry import expire_snapshots as expire
+from filestore.snapshot.retention import Retention
 from filestore.table_store import TableStore
 
 _MANY: Final = 2**62
@@ -97,7 +98,7 @@ def expire_changelogs(
     max_deletes: int | None = None,
     dry_run: bool = False,
 ) -> pa.Table:
-    """Delete old changelogs that Paimon for Java kept longer than their snapshots; Fluvial's go with their snapshot.
+    """Delete old changelogs, which outlive snapshots that Paimon for Java expired, or a caller before the options say.
 
     Args:
         table: the table.

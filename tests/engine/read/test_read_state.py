@@ -18,7 +18,8 @@ from engine.runtime.times import iso_time_text
 from engine.spark.read_options import ReadOptions
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_change import AddColumn
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError

@@ -11,9 +11,10 @@ from filestore.branch.main_replacement import interrupted_replacements, replace_
 from filestore.branch.merge import merge_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, Operation, Work, main_branch, seal, set_main_branch
 from filestore.maintenance.rewriting import restore
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import SavedCheckpoint, list_savepoints, read_savepoint
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint

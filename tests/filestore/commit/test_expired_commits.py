@@ -3,7 +3,8 @@
 import pytest
 
 from filestore.commit.expired_commits import ExpiredCommits
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from lsm.errors import CorruptDataError
 from tests.support.tables import committable_of, content, key_table, rows

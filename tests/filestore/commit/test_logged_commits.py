@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from lsm.errors import ConflictError
 from tests.support.tables import committable_of, content, key_table, rows

@@ -24,7 +24,8 @@ from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.history_repair import read_history, repair_history
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag

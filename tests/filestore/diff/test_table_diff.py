@@ -20,7 +20,8 @@ from filestore.evolution.schema_change import (
     SchemaChange,
     apply_changes,
 )
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type

@@ -22,11 +22,12 @@ from filestore.index.index_manifest import index_files
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rewriting import copy_data_file, lost_files, remove_lost_files, rescale, restore
 from filestore.maintenance.rollback import plan_rollback, roll_back
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint

@@ -18,9 +18,10 @@ from filestore.index.container import pack_indexes, unpack_indexes
 from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, index_file_of
 from filestore.maintenance.index_rewriting import write_indexes
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.scan.live_files import LiveFiles
 from filestore.schema.index_options import bloom_columns
+from filestore.snapshot.retention import Retention
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.table import FileTable
 from filestore.types.data_types import DataType

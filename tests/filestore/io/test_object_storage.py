@@ -19,8 +19,9 @@ from filestore.branch.merge import merge_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO, SystemClock
 from filestore.io.object_store import ObjectStorageIO
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy

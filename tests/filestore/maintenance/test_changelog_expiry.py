@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from filestore.maintenance.changelog_expiry import ExpiredChangelog, expire_changelogs
-from filestore.maintenance.snapshot_expiry import Retention
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from lsm.errors import CorruptDataError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When

@@ -17,11 +17,12 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.partitions import drop_partitions
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots, expiry_end
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.manifest.record_files import decoded_records
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import manifests_of
+from filestore.snapshot.retention import Retention, expiry_end
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError

@@ -6,9 +6,10 @@ import pytest
 
 from filestore.maintenance.history_repair import HistoryState, read_history, repair_history
 from filestore.maintenance.rollback import plan_rollback, roll_back
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import savepoint_ids
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag

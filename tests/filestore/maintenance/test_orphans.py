@@ -10,8 +10,9 @@ import pytest
 from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.maintenance.orphans import OrphanFile, delete_orphans, find_orphans
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.manifest.commit_message import CommitMessage
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import CorruptDataError

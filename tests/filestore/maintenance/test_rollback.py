@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError

@@ -10,8 +10,9 @@ from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import find_run
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError

@@ -12,7 +12,7 @@ import pytest
 
 from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.partitions import drop_partitions
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.manifest.entries import live_entries
 from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.deciding import Deciders, DecidingReferences
@@ -22,6 +22,7 @@ from filestore.refs.savepoint_files import list_savepoints
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files
 from filestore.scan.table_scan import TableScan
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, keeps_merge, rename_tag, replace_tag

@@ -10,7 +10,7 @@ from filestore.branch.branches import create_branch, delete_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.compact.compactor import compact_buckets
 from filestore.maintenance.orphans import find_orphans
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import (
     SavedCheckpoint,
@@ -25,6 +25,7 @@ from filestore.refs.savepoint_files import (
 )
 from filestore.refs.versions import snapshot_of
 from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint

@@ -5,8 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from filestore.commit.committable import Committable
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.refs.versions import Version, as_of, at_watermark, parse_version, snapshot_of
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import InvalidInputError

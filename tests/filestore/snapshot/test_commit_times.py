@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.snapshot.commit_times import AHEAD_MS, CLOCK_KEY, CommitTimes, commit_time, snapshot_as_of
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from tests.support.faults import ManualClock

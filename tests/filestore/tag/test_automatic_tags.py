@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.evolution.schema_change import SetOption, apply_changes
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import DAY_MS, SavepointSchedule, TagSchedule, due_ends, too_many
 from filestore.options.time_zone import parse_time_zone
+from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
 from filestore.tag.tags import delete_tag, expired_tags

@@ -14,7 +14,8 @@ from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore

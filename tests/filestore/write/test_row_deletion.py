@@ -12,9 +12,10 @@ from filestore.commit.committable import discard
 from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.maintenance.orphans import find_orphans
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.table_scan import TableScan
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag

@@ -9,8 +9,9 @@ import pytest
 from engine import Catalog, Table
 from engine.procedures import rollback_to_as_latest, rollback_to_savepoint
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn, SetOption
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.schema.column_paths import ColumnPosition
+from filestore.snapshot.retention import Retention
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from tests.engine.procedures.conftest import order_rows

@@ -14,7 +14,8 @@ from engine.runtime.steps import Step, StepEvent
 from engine.table import Table
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from engine.write.turns.repeating import LostTraceError
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.snapshot.retention import Retention
 from logstore.kafka.environment import serving
 from logstore.kafka.memory.cluster import MemoryCluster
 from logstore.kafka.memory.environment import MemoryEnvironment
