@@ -13,7 +13,7 @@ from typing import Final
 
 from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.refs.late_references import (
     LateReference,
     has_all_files,
@@ -22,6 +22,7 @@ from filestore.refs.late_references import (
     remove_late_reference,
 )
 from filestore.refs.live_references import FORK_TAG_PREFIX, tag_references
+from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
