@@ -135,9 +135,7 @@ def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
     return existing
 
 
-def replace_tag(
-    store: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
-) -> Tag:
+def replace_tag(store: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None) -> Tag:
     """Move a tag to another snapshot, and delete the files that only the old one used; see ``create_tag``.
 
     A tag that another process deletes or renames meanwhile is refused, or that process learns of this one.
