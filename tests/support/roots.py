@@ -11,12 +11,12 @@ from filestore.table import FileTable
 
 def branches_of(table: FileTable) -> list[FileTable]:
     """The table on each of its branches."""
-    names = table.store.io.list_names(table.store.paths.branch_dir)
+    io, directory = table.store.io, table.store.paths.branch_dir
     found = [table]
-    for name in names:
+    for name in io.list_names(directory):
         branch = name.removeprefix("branch-")
-        if branch == table.store.paths.branch:
-            continue
+        if branch == table.store.paths.branch or not io.list_names(f"{directory}/{name}"):
+            continue  # an empty directory is of a creation that was killed
         found.append(
             FileTable.open(
                 table.name,
