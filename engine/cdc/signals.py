@@ -71,7 +71,9 @@ def send_signals(properties: KafkaProperties, topic: str, signals: Sequence[Snap
     left = producer.flush(OPERATION_TIMEOUT_S)
     if failed:
         doing = f"a signal was refused: topic={topic}"
-        raise error_of_kafka(failed[0], doing, notes, needs=[topic_right("Write", topic)]) from failed[0]
+        absent = f"create the topic {topic}, and let the connector read it: {SIGNAL_SETTINGS}"
+        needs = [topic_right("Write", topic)]
+        raise error_of_kafka(failed[0], doing, notes, needs=needs, absent=absent) from failed[0]
     if left:
         raise UnavailableError(f"a signal was not accepted in time: topic={topic}{notes.text}")
 

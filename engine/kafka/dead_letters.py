@@ -126,7 +126,8 @@ class DeadLetters:
 
     def _error(self, error: KafkaError | KafkaException) -> FluvialError:
         needs = [topic_right("Write", str(self._topic))]
-        return error_of_kafka(error, f"dead letter was refused: topic={self._topic}", self._notes, needs=needs)
+        doing, absent = f"dead letter was refused: topic={self._topic}", f"create the topic {self._topic}"
+        return error_of_kafka(error, doing, self._notes, needs=needs, absent=absent)
 
     def _delivered(
         self, headers: Sequence[tuple[str, bytes]], is_alone: bool, error: KafkaError | None, message: Any

@@ -296,6 +296,7 @@ def error_of_kafka(
     *,
     needs: Iterable[Right] = (),
     expired_s: float | None = None,
+    absent: str | None = None,
 ) -> FluvialError:
     """The Fluvial error to raise for a Kafka error.
 
@@ -305,6 +306,7 @@ def error_of_kafka(
         notes: error notes of the same client.
         needs: the rights that the call needs, to name the missing one.
         expired_s: how long the transaction was open, if that is longer than brokers let it.
+        absent: what a user does where the topic does not exist; None: it is that of a log.
 
     Returns:
         ConflictError, UnavailableError, InvalidInputError or CorruptDataError, as `lsm.errors` defines them.
@@ -333,6 +335,8 @@ def error_of_kafka(
         return InvalidInputError(f"{facts}{refused(kafka_error, needs, notes.user, notes.client)}")
     if notes.refusal is not None and code not in _BAD_VALUES:
         return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user, notes.client)}")
+    if code in _NO_TOPIC and absent is not None:
+        return InvalidInputError(f"{facts} cause=the topic does not exist fix={absent}")
     if code in _NO_TOPIC:
         return CorruptDataError(f"{facts} cause=the topic or a partition of it is missing fix=restore it, or {NEW_LOG}")
     if code in _BAD_VALUES:

@@ -70,6 +70,7 @@ class Survey:
 @dataclass(slots=True)
 class _Met:
     topics: list[str] = field(default_factory=list)
+    connector: str | None = None
     parts: list[tuple[str, RowPart, bool]] = field(default_factory=list)  # by topic partition; of a snapshot's rows
 
 
@@ -111,6 +112,7 @@ def _look(sample: TopicSample, split: Split, declared: Declared, met: dict[Sourc
         for piece in routed.pieces:
             has_tables = True
             of = met.setdefault(piece.source, _Met())
+            of.connector = pc.struct_field(piece.meta, ["source", "connector"])[-1].as_py() or of.connector
             if sample.topic not in of.topics:
                 of.topics.append(sample.topic)
             digests = [part.digest for at, part, _ in of.parts if at == position]
@@ -156,7 +158,7 @@ def _table(source: SourceTable, met: _Met, settings: CdcSettings) -> SurveyedTab
         )
     newest = met.parts[-1][1]
     columns = tuple(_column(each, source, settings) for each in columns_of_part(newest.row, settings.types))
-    key, key_from = _key(newest, target, settings)
+    key, key_from = _key(newest, target, settings, met.connector)
     problems = [f"{each.source.name}: {each.note}" for each in columns if each.source.refused and each.name in key]
     known = {column.name for column in columns if column.type} | set(() if target is None else target.constants)
     missing = [each for each in key if each not in known]
@@ -174,13 +176,16 @@ def _table(source: SourceTable, met: _Met, settings: CdcSettings) -> SurveyedTab
     )
 
 
-def _key(part: RowPart, target: TableTarget | None, settings: CdcSettings) -> tuple[tuple[str, ...], str]:
+def _key(
+    part: RowPart, target: TableTarget | None, settings: CdcSettings, connector: str | None
+) -> tuple[tuple[str, ...], str]:
     if target is not None and target.key:
         return target.key, "a rule of names"
     names = key_names(part)
     if names:
         return tuple(name_in_table(each, settings.renamed) for each in names), "the record's key"
-    left_out = " and is left out" if settings.without_key == SKIP else ", needs REPLICA IDENTITY FULL"
+    whole_rows = "binlog_row_image=FULL" if connector in ("mysql", "mariadb") else "REPLICA IDENTITY FULL"
+    left_out = " and is left out" if settings.without_key == SKIP else f", needs {whole_rows}"
     return (), f"none: without-key={settings.without_key}{left_out}"
 
 

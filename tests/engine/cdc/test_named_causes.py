@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.survey.findings import survey
@@ -17,9 +18,11 @@ from engine.cdc.verify.verification import Followed, verified
 from engine.cli.cdc import ended_code
 from engine.deploy.config.operation_config import OnFailureConfig
 from engine.deploy.pipeline.supervision import Attempts
+from engine.kafka.dead_letters import DeadLetters
 from logstore.format.schema_parts import split_payloads
-from lsm.errors import FluvialError, OverloadedError, UnavailableError
-from tests.support.cdc_job import MemoryJob, memory_job
+from logstore.kafka.clients import KafkaProperties
+from lsm.errors import FluvialError, InvalidInputError, OverloadedError, UnavailableError
+from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
 from tests.support.change_events import Record, SourceTable, int32
 
 T = SourceTable("t", [int32("id", optional=False)])
@@ -123,3 +126,34 @@ def test_restarts_of_an_overloaded_machine_wait_longer_and_end() -> None:
     restart = OnFailureConfig(policy="restart")
     counted = [attempts.after(restart, UnavailableError("away"), has_end=True, name="shop") for _ in range(2)]
     assert attempts.failed == sum(each is not None for each in counted)
+
+
+def test_a_topic_for_dead_letters_that_does_not_exist_is_to_be_created() -> None:
+    """The advice was about the log of a table: restore it, or CALL sys.reset_log."""
+    letters = DeadLetters(KafkaProperties.parse({"bootstrap.servers": SERVERS}), "nowhere")
+    for code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        found = letters._error(KafkaError(code))
+        assert isinstance(found, InvalidInputError)
+        assert str(found).endswith("fix=create the topic nowhere")
+        assert "reset_log" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("connector", "needed"),
+    [("postgresql", "REPLICA IDENTITY FULL"), ("mariadb", "binlog_row_image=FULL"), ("mysql", "binlog_row_image=FULL")],
+)
+def test_plan_names_the_setting_of_the_source_that_a_table_without_a_key_needs(
+    job: MemoryJob, connector: str, needed: str
+) -> None:
+    topic, _, value, *_ = SourceTable("nk", [int32("id")], key=()).insert({"id": 1})
+    assert value is not None
+    columns = {
+        "offset": pa.array([0]),
+        "key": pa.array([None], pa.binary()),
+        "value": pa.array([value.replace(b"postgresql", connector.encode())]),
+    }
+    sample = TopicSample(
+        topic=topic, partition=0, size=1, records=(pa.RecordBatch.from_pydict(columns),), is_whole=True
+    )
+    (found,) = survey([sample], job.settings, split_payloads).tables
+    assert found.key_from == f"none: without-key=count-rows, needs {needed}"
