@@ -152,7 +152,7 @@ def _of_level(
             )
         yield AddColumn(
             path=path,
-            type=_nullable(field.type),
+            type=as_nullable(field.type),
             comment=field.description,
             initial_default=None if parent else field.initial_default,
         )
@@ -255,14 +255,14 @@ def _castable(known: DataType, given: DataType) -> DataType | None:
     return found
 
 
-def _nullable(data_type: DataType) -> DataType:
+def as_nullable(data_type: DataType) -> DataType:
     """The type made nullable at every depth except map keys: later rows may lack a part."""
     return replace(
         data_type,
         nullable=True,
-        element=data_type.element and _nullable(data_type.element),
-        value=data_type.value and _nullable(data_type.value),
-        fields=tuple(replace(field, type=_nullable(field.type)) for field in data_type.fields),
+        element=data_type.element and as_nullable(data_type.element),
+        value=data_type.value and as_nullable(data_type.value),
+        fields=tuple(replace(field, type=as_nullable(field.type)) for field in data_type.fields),
     )
 
 

@@ -25,6 +25,7 @@ from engine.dialect.scope.results import DONE
 from engine.replacement import Replacement
 from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
+from filestore.evolution.schema_merge import as_nullable
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options
@@ -191,7 +192,8 @@ def _with_query_columns(context: SqlContext, create: CreateTable) -> CreateTable
             raise InvalidInputError(f"table has no columns: table={'.'.join(create.name)} fix=list them, or AS SELECT")
         return create
     schema: T.StructType = run_query(context, create.query).schema
-    fields = fields_of_spark(schema)
+    # as for Spark's own tables: that no row of the query has a null says nothing about rows that come later
+    fields = [replace(field, type=as_nullable(field.type)) for field in fields_of_spark(schema)]
     if not create.fields:
         return replace(create, fields=tuple(fields))
     context.names.check_fields(create.fields)

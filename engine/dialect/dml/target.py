@@ -36,6 +36,7 @@ from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_change import apply_changes
 from filestore.evolution.schema_merge import MERGE_KEY, merge_changes
 from filestore.options.table_options import canonical_options
+from filestore.schema.row_counts import seen_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_writable
 from filestore.types.data_types import DataField
@@ -125,7 +126,7 @@ class WriteTarget:
         fields = fields_of_frame(T.StructType(given), self.schema)
         own_schema = self.table.schema
         changes = merge_changes(own_schema, fields, replace(rules, fitting=lambda known, given: True))
-        return replace(self, grown=apply_changes(own_schema, changes)) if changes else self
+        return replace(self, grown=seen_schema(apply_changes(self.table.store.schema, changes))) if changes else self
 
     def field(self, name: str) -> DataField:
         """A column by name, as the session compares names. Raises: InvalidInputError with a similar name."""

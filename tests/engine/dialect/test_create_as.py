@@ -59,6 +59,20 @@ def test_columns_come_from_the_query(run: Run, filled: list[Any]) -> None:
     assert filled == [("SELECT 1 AS id", "shop.t")]
 
 
+def test_columns_of_a_query_may_be_null_later(
+    run: Run, filled: list[Any], monkeypatch: pytest.MonkeyPatch, sql_session: SqlSession
+) -> None:
+    """Constants are never null, at any depth; only the key says that of the table."""
+    inner = T.StructType([T.StructField("a", T.IntegerType(), nullable=False)])
+    fields = [("id", T.IntegerType()), ("s", T.StringType()), ("l", T.ArrayType(inner, containsNull=False))]
+    constants = T.StructType([T.StructField(name, kind, nullable=False) for name, kind in fields])
+    monkeypatch.setattr(Frame, "schema", constants)
+    run("CREATE TABLE t AS SELECT 1")
+    assert [row[1] for row in run("DESCRIBE t")] == ["INT", "STRING", "ARRAY<STRUCT<a: INT>>"]
+    run("CREATE TABLE u (PRIMARY KEY (id) NOT ENFORCED) AS SELECT 1")
+    assert [row[1] for row in run("DESCRIBE u")][:2] == ["INT NOT NULL", "STRING"]
+
+
 def test_listed_columns_keep_their_types(run: Run, filled: list[Any]) -> None:
     run("CREATE TABLE t (id INT, PRIMARY KEY (id, name) NOT ENFORCED) PARTITIONED BY (name STRING) AS SELECT 1")
     assert [row[:2] for row in run("DESCRIBE t")[:2]] == [("id", "INT NOT NULL"), ("name", "STRING NOT NULL")]

@@ -41,6 +41,22 @@ def test_an_insert_with_schema_evolution_adds_its_columns(tables: Tables, rest: 
     assert table.schema.column_names == tuple(row)
 
 
+@pytest.mark.parametrize("options", [{}, {"row-counts": "true", "bucket": "1"}, {"deletion-vectors.enabled": "true"}])
+def test_a_table_without_a_key_grows(tables: Tables, options: dict[str, str]) -> None:
+    tables.make("t", options=options).write(pa.table({"id": [1], "v": [10], "name": ["a"]}, schema=KEY))
+    tables.run("INSERT WITH SCHEMA EVOLUTION INTO {t} SELECT 1L, 10, 'a', 7 AS more")
+    tables.run(
+        "MERGE WITH SCHEMA EVOLUTION INTO {t} a USING (SELECT 2L AS id, 'x' AS other) q ON a.id = q.id "
+        "WHEN NOT MATCHED THEN INSERT *"
+    )
+    rows = tables.context.catalog.table(f"default.{tables.names['t']}").read().to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in rows if row["more"] is None) == [
+        (1, 10, "a", None, None),
+        (2, None, None, None, "x"),
+    ]
+    assert [tuple(row.values()) for row in rows if row["more"]] == [(1, 10, "a", 7, None)]
+
+
 @pytest.mark.parametrize("how", ["INTO", "OVERWRITE"])
 @pytest.mark.parametrize("values", ["3000000000, 'x', 7", "1, 'x', 1 / (id - 1)", "array(1), 'x', 7"])
 def test_an_insert_that_fails_adds_no_column(tables: Tables, how: str, values: str) -> None:

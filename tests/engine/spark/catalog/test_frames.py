@@ -170,3 +170,10 @@ def test_a_table_is_read_and_written_as_a_stream(spark: SparkSession, shop: Cata
     again = changes.writeStream.foreachBatch(merge).option("checkpointLocation", str(tmp_path / "merged"))
     again.trigger(availableNow=True).start().awaitTermination()
     assert seen == [6]  # the session of a micro-batch is a clone
+
+
+def test_a_table_made_of_constants_takes_nulls(spark: SparkSession, shop: Catalog) -> None:
+    """As Spark's own does."""
+    spark.sql("CREATE TABLE fluvial.shop.made_of AS SELECT 1 AS id, 'x' AS s, array(named_struct('a', 1)) AS l")
+    spark.sql("INSERT INTO fluvial.shop.made_of VALUES (NULL, NULL, array(NULL, named_struct('a', NULL)))")
+    assert spark.table("fluvial.shop.made_of").where("id IS NULL AND l[1].a IS NULL").count() == 1
