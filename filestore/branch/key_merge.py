@@ -57,23 +57,22 @@ class MergedKeys:
         return ((each.partition, each.bucket, file) for each in self.messages for file in each.compact_after)
 
 
-def merge_keys(tables: MergeTables, place: KeyPlace, *, force: bool, writes: bool) -> MergedKeys:
+def merge_keys(tables: MergeTables, place: KeyPlace, *, force: bool) -> MergedKeys:
     """Merge one place.
 
     Args:
         tables: see there.
         place: see there.
         force: keys that both changed differently get the branch's row.
-        writes: write the result, as long as there is no conflict that is not forced; else only look for conflicts.
 
     Returns:
-        Messages with the new files as ``compact_after``.
+        Messages with the new files as ``compact_after``; none with a conflict that is not forced.
 
     Raises:
         InvalidInputError: the rows could only be written by rewriting buckets that keys are assigned to one by one.
         FileNotFoundError: a state has expired meanwhile.
     """
-    merge = _Merge(tables, place, force=force, writes=writes)
+    merge = _Merge(tables, place, force=force)
     if place.main_changes is not None and place.branch_changes is not None:
         found = merge.run(merge.by_changes())
         if found.conflicts.count == 0:
@@ -84,8 +83,6 @@ def merge_keys(tables: MergeTables, place: KeyPlace, *, force: bool, writes: boo
             return merge.run(merge.by_states())
         except _NeedsRewriteError:
             pass
-    if not writes:
-        return merge.run(merge.by_states())
     if tables.main.has_dynamic_buckets:
         raise InvalidInputError(
             f"both sides changed a partition, and its rows cannot be written one by one: table={tables.main.name} "
@@ -116,11 +113,10 @@ class _NeedsRewriteError(Exception):
 
 
 class _Merge:
-    def __init__(self, tables: MergeTables, place: KeyPlace, *, force: bool, writes: bool) -> None:
+    def __init__(self, tables: MergeTables, place: KeyPlace, *, force: bool) -> None:
         self._tables = tables
         self._place = place
         self._force = force
-        self._writes = writes
         self._columns = list(tables.main.schema.column_names)
         self._keys = tables.main.schema.trimmed_primary_keys
         self._section_bytes = max(tables.main.options.sort_spill_buffer_size_bytes // 4, 1)
@@ -268,7 +264,7 @@ class _Merge:
         )
         with undoing(writer.abort):
             for table, kinds in rows:
-                if self._writes and table.num_rows:
+                if table.num_rows:
                     writer.write(table, kinds)
             if conflicts.count and not self._force:
                 writer.abort()

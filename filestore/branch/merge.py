@@ -25,6 +25,7 @@ from filestore.branch.merge_plan import BucketPlace, MergeOutcome, TableRules, o
 from filestore.branch.merged_schemas import MergedSchemas, merged_schemas, take_back
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
+from filestore.diff.columns import column_changes
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, read_work, working
 from filestore.layout.former_mains import history_id
 from filestore.layout.paths import MAIN_BRANCH
@@ -51,7 +52,7 @@ class MergeResult:
     """The result of a merge."""
 
     branch: str
-    snapshot: Snapshot | None  # of main; None: the branch had no new changes, or it was a dry run
+    snapshot: Snapshot | None  # of main; None: the branch had no new changes, or it was a dry run; the rest is the same
     bucket_count: int = 0  # changed buckets
     file_count: int = 0  # new files of main
     size_bytes: int = 0  # of these files
@@ -60,6 +61,7 @@ class MergeResult:
     )
     conflicts: tuple[KeyConflict, ...] = ()  # the first of these keys
     conflicting_buckets: tuple[BucketPlace, ...] = ()  # without a key
+    schema_changes: tuple[str, ...] = ()  # of main's columns, as "renamed v to w"
 
 
 def merge_branch(
@@ -78,7 +80,7 @@ def merge_branch(
         name: name of the branch.
         force: keys that both changed differently get the branch's row; other rows of main stay. Without a key: buckets
             of which the files cannot be kept apart get the branch's state.
-        dry_run: only look for conflicts.
+        dry_run: change nothing: what changed keys would become is written, counted and removed.
         only_at: expected newest snapshot of the branch; None: any.
 
     Raises:
@@ -93,7 +95,10 @@ def merge_branch(
     main = opened_on_parent(store, name)
     merge = _Merge(main=main, branch=on_branch(main, name), force=force, dry_run=dry_run, only_at=only_at)
     if dry_run:
-        return retrying(merge.attempt, attempts=_ATTEMPTS, on=LostRaceError)
+        try:
+            return retrying(merge.attempt, attempts=_ATTEMPTS, on=LostRaceError)
+        finally:
+            merge.undo()
     with working(store.io, merge.branch.paths, Work(operation=Operation.MERGE)) as is_new:
         merge.is_repeated = not is_new
         read_branch(main, name)  # it may have been deleted before this operation began
@@ -126,7 +131,7 @@ class _Merge:
     releases: dict[int, Callable[[], None]] = field(default_factory=dict)  # of held states, by snapshot
 
     def __post_init__(self) -> None:
-        self.copied = CopiedFiles(main=self.main, branch=self.branch)
+        self.copied = CopiedFiles(main=self.main, branch=self.branch, writes=not self.dry_run)
 
     def attempt(self) -> MergeResult:
         """Try once. Raises: LostRaceError when another attempt may succeed; it reuses what was written."""
@@ -162,14 +167,7 @@ class _Merge:
         with following_a_commit(f"branch is merged: table={self.main.name} branch={name} snapshot={done.id}"):
             self._clear(messages)
             note_merged(self._there(), newest, done, main=self.main, history=history)
-        files = [file for message in messages for file in message.compact_after]
-        return replace(
-            result,
-            snapshot=done,
-            bucket_count=len({(each.partition, each.bucket) for each in messages}),
-            file_count=len(files),
-            size_bytes=sum(file.size_bytes for file in files),
-        )
+        return replace(result, snapshot=done)
 
     def undo(self) -> None:
         """Delete everything that was written, unless it is committed."""
@@ -213,6 +211,7 @@ class _Merge:
         without_force = outcomes(start.main, start.branch, replace(rules, force=False))
         unsolved = tuple(sorted(place for place, each in without_force.items() if each is MergeOutcome.CONFLICT))
         conflicts = Conflicts()
+        before = self.main.with_schema(self.main.schemas.latest() or self.main.schema)
         tables = MergeTables(main=target, branch=_reading(there, target))
         merged = [self._keys(tables, each) for each in places.by_key(target)]
         for each in merged:
@@ -223,20 +222,29 @@ class _Merge:
             conflict_count=conflicts.count + len(unsolved),
             conflicts=tuple(conflicts.first),
             conflicting_buckets=unsolved,
+            schema_changes=tuple(map(str, column_changes(FileTable(before), FileTable(target)))),
         )
-        if self.dry_run:
-            return result, ()
         if MergeOutcome.CONFLICT in decided.values() or (conflicts.count and not self.force):
+            if self.dry_run:
+                return result, ()
             raise _conflict(self.main, result)
         messages = [message for each in merged for message in each.messages]
         for place, change, vectors in places.by_files():
             messages.append(self.copied.message(place, change, schemas, vectors))
-        return result, [each for each in messages if not each.is_empty]
+        messages = [each for each in messages if not each.is_empty]
+        files = [file for message in messages for file in message.compact_after]
+        result = replace(
+            result,
+            bucket_count=len({(each.partition, each.bucket) for each in messages}),
+            file_count=len(files),
+            size_bytes=sum(file.size_bytes for file in files),
+        )
+        return result, messages
 
     def _keys(self, tables: MergeTables, place: KeyPlace) -> MergedKeys:
         """The merge of one place by key; done again only if main changed it."""
         if place.version not in self.merged:
-            self.merged[place.version] = merge_keys(tables, place, force=self.force, writes=not self.dry_run)
+            self.merged[place.version] = merge_keys(tables, place, force=self.force)
         return self.merged[place.version]
 
     def _commit(

@@ -36,6 +36,7 @@ class CopiedFiles:
 
     main: TableStore
     branch: TableStore
+    writes: bool = True  # false: the branch's own files stand for the copies
     copies: dict[tuple[BucketPlace, str], DataFileMeta] = field(default_factory=dict)
     indexes: list[IndexManifestEntry] = field(default_factory=list)  # written index files
 
@@ -80,6 +81,8 @@ class CopiedFiles:
                     self.main.delete_file(self.main.index_path(entry))
 
     def _copy(self, place: BucketPlace, entry: ManifestEntry, schemas: MergedSchemas) -> DataFileMeta:
+        if not self.writes:
+            return entry.file
         key = (place, entry.file.file_name)
         if key not in self.copies:
             self.copies[key] = copy_data_file(self.main, BucketKey(*place), entry.file)

@@ -73,10 +73,8 @@ def _refusal(schema: TableSchema, key: str, before: str | None, after: str | Non
     emits_otherwise = key == "changelog-producer" and "lookup" in (before, after)
     is_fixed = key in FIXED_BY_LOG or key == "bucket"
     if has_log and (is_fixed or (emits_otherwise and schema.table_options.log_changelog_mode == "all")):
-        return (
-            f"option cannot change while the table has a log, its records depend on it: {values} "
-            "fix='create a new table and copy, or drop and create it'"
-        )
+        fix = "CALL sys.rescale" if key == "bucket" else "create a new table and copy, or drop and create it"
+        return f"option cannot change while the table has a log, its records depend on it: {values} fix='{fix}'"
     if key == "log.system" or (key == "log.kafka.bootstrap.servers" and not has_log and after is not None):
         return f"a table gets its log at creation: {values} fix='create a table with a log and copy'"
     option = TableOptions.declared.get(key)

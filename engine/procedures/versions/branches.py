@@ -42,6 +42,7 @@ _MERGED: Final = pa.schema(
         pa.field("files", pa.int64(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("conflicts", pa.int64(), nullable=False),
+        pa.field("schema_changes", pa.string()),  # of main's columns; null: none
         pa.field("key", pa.string()),
         pa.field("base_row", pa.string()),
         pa.field("main_row", pa.string()),
@@ -151,7 +152,7 @@ def merge_branch(table: Table, branch: str, force: bool = False, dry_run: bool =
         branch: its name.
         force: keys that both changed differently get the branch's row; without a primary key, buckets in which the
             files of both cannot be kept apart get those of the branch.
-        dry_run: only list the conflicts.
+        dry_run: change nothing; list the conflicts, what would be written, and what would become of main's columns.
 
     Returns:
         One row for each conflict that was forced or that a dry run found, up to 20, with its key and the rows of both
@@ -170,6 +171,7 @@ def merge_branch(table: Table, branch: str, force: bool = False, dry_run: bool =
         "files": done.file_count,
         "size_bytes": done.size_bytes,
         "conflicts": done.conflict_count,
+        "schema_changes": "; ".join(done.schema_changes) or None,
     }
     return rows_table(_MERGED, [{**row, **_conflict(each)} for each in done.conflicts] or [row])
 

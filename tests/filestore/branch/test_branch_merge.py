@@ -13,7 +13,7 @@ from filestore.branch.merge import MergeResult, interrupted_merges, merge_branch
 from filestore.branch.merge_history import MERGED_BRANCH_KEY
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.evolution.publication import publish_changes
-from filestore.evolution.schema_change import AddColumn
+from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.maintenance.rewriting import rescale
 from filestore.snapshot.change_tracking import UNLOGGED_KEY
 from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind
@@ -148,6 +148,25 @@ def test_new_rows_of_both_sides_are_united_in_a_table_without_a_key() -> None:
     write_rows(table, ("b", 5, 8))
     merge_branch(table.store, "dev")
     assert sorted_rows(table) == sorted([*united, ("a", 5, 7), ("b", 5, 8)])
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_dry_run_counts_what_the_run_does_and_names_the_columns_that_change(has_key: bool) -> None:
+    table = partitioned(has_key=has_key)
+    branch = with_branch(table)
+    write_rows(branch, ("a", 2, 7), ("b", 2, 7))
+    write_rows(table, ("a", 3, 8))
+    publish_changes(
+        branch.store,
+        lambda _: [RenameColumn(path=("v",), name="w"), AddColumn(path=("note",), type=data_type_of(pa.string()))],
+    )
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
+    planned = merge_branch(table.store, "dev", dry_run=True)
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+    assert (planned.bucket_count, planned.file_count, planned.size_bytes > 0) == (2, 2, True)
+    assert planned.schema_changes == ("renamed v to w", "added note STRING")
+    assert replace(merge_branch(table.store, "dev"), snapshot=None) == planned
+    assert merge_branch(table.store, "dev", dry_run=True) == MergeResult(branch="dev", snapshot=None)
 
 
 def test_a_removal_is_of_the_files_that_the_branch_removed() -> None:

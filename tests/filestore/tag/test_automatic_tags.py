@@ -342,6 +342,13 @@ def test_a_wall_clock_is_of_its_moment_or_of_an_earlier_one_that_it_shows_twice(
         ({"savepoint.create-interval": "0 s"}, "option=savepoint.create-interval value=0 s"),
         ({"savepoint.create-time": "03:00", "savepoint.create-interval": "36 h"}, "savepoint.create-interval=36 h fix"),
         ({"savepoint.create-interval": "6 h", "savepoint.create-time": "03:00"}, "savepoints are made every so many d"),
+        ({"log.retention": "0"}, "a time of nothing: option=log.retention value=0 fix"),
+        (
+            {"log.retention": "7"},
+            "without a unit is milliseconds: option=log.retention value=7 fix='write the unit, as",
+        ),
+        ({"savepoint.create-interval": "30"}, "without a unit is milliseconds: option=savepoint.create-interval"),
+        ({"tag.default-time-retained": "7"}, "without a unit is milliseconds: option=tag.default-time-retained"),
         ({"tag.default-time-retained": "0 s"}, "option=tag.default-time-retained value=0 s"),
         ({"tag.creation-period-duration": "0 s"}, "option=tag.creation-period-duration value=0 s"),
         ({"tag.batch.customized-name": "123"}, "cannot be a number"),
