@@ -7,6 +7,7 @@ a killed process can be recognised, and the first directory that another process
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Final
 
+from lsm.errors import InvalidInputError
+
 PREFIX: Final = "fluvial-tail-"
+_OWN: Final = "fluvial-user-"
 _LEAST_AGE_S: Final = 600.0  # far longer than it takes to lock a new directory
 
 
@@ -30,6 +34,23 @@ def scratch_directory() -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
         if holder is not None:
             os.close(holder)
+
+
+def private_path(name: str) -> str:
+    """The path of a file in the temporary directory, in a directory of this user that no other one may enter.
+
+    Raises: InvalidInputError: another user has made that directory.
+    """
+    directory = os.path.join(tempfile.gettempdir(), f"{_OWN}{os.getuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise InvalidInputError(
+            f"a directory for this user alone is another's, or open to others: path={directory} "
+            f"mode={stat.S_IMODE(found.st_mode):o} owner={found.st_uid} fix='remove it, or set TMPDIR'"
+        )
+    return os.path.join(directory, name)
 
 
 def remove_abandoned(parent: str, *, now_s: float) -> list[str]:

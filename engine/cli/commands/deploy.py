@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -40,6 +39,7 @@ from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
 from engine.deploy.plan import DeployPlan, make_plan
 from engine.runtime.logs import Form, configure_logging
+from engine.runtime.scratch import private_path
 from engine.runtime.spark_log import last_lines, spark_output
 from engine.runtime.spark_messages import SparkEndedError
 from filestore.options.secrets import without_secrets
@@ -126,7 +126,7 @@ def run(
     """
     job = with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
     set_up_logging(job.logging, context.find_root().params)
-    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
+    log_file = spark_log or private_path(f"{job.name}.log")
     import_from_here()
     stop = threading.Event()
     results: list[PipelineResult] | None

@@ -3,9 +3,7 @@
 Spark starts with the first statement that needs it.
 """
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -25,6 +23,7 @@ from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlResult, SqlSession
+from engine.runtime.scratch import private_path
 from engine.runtime.spark_messages import fluvial_error
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import FluvialError, InvalidInputError
@@ -145,7 +144,7 @@ def _start_spark(open_things: ExitStack, spark_log: str | None) -> SparkSession:
     from engine.runtime.spark_log import spark_output
     from engine.spark.session import session  # loads the data sources
 
-    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-sql-{os.getuid()}.log")
+    log_file = spark_log or private_path("sql.log")
     open_things.enter_context(spark_output(log_file))
     with waiting(f"starting Spark, its messages go to {log_file}"):
         spark = session("fluvial sql", conf={"spark.ui.enabled": "false"})

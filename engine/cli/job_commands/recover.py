@@ -1,10 +1,8 @@
 """The command ``fluvial recover``: the plan of ``recovery-plan``, carried out on the pipelines of job files."""
 
-import os
 import shlex
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -27,6 +25,7 @@ from engine.deploy.recovery.execution import Execution, Stage, StepReport, seen_
 from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, alone_with, read_plan
 from engine.deploy.recovery.recovery_plan import RecoveryRequest, job_catalog, plan_recovery
+from engine.runtime.scratch import private_path
 from engine.runtime.spark_log import spark_output
 from lsm.errors import InvalidInputError
 
@@ -97,7 +96,7 @@ def recover(
     if dry_run:
         _print_all(_file(path, _request(configs, **given)), as_json=as_json)
         return 0
-    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-recover-{os.getuid()}.log")
+    log_file = spark_log or private_path("recover.log")
     stop = threading.Event()
     with alone_with(path), ExitStack() as open_things:
         file = _file(path, _request(configs, **given))

@@ -1,12 +1,9 @@
 """The command ``fluvial serve``: Spark's Thrift server with the tables of a warehouse."""
 
-import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import click
@@ -14,6 +11,7 @@ import click
 from engine.cli.output import notes, waiting
 from engine.cli.place import WarehousePlace, with_place
 from engine.cli.signals import stop_on_signals
+from engine.runtime.scratch import private_path
 from lsm.errors import FluvialError, InvalidInputError
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -43,12 +41,23 @@ def serve(
 
     settings = _settings(conf)
     found = free_port(host, port)
-    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-serve-{os.getuid()}-{found}.log")
+    if not is_loopback(host):
+        notes().print(
+            f"warning: all who reach {host}:{found} act as the user of this process, without a password, and may run "
+            "programs of this machine: fix='listen at 127.0.0.1, behind a tunnel or a proxy that knows its users'",
+            soft_wrap=True,
+        )
+    log_file = spark_log or private_path(f"serve-{found}.log")
     stop = threading.Event()
     with stop_on_signals(stop, _SIGNALS), _serving(place, host, found, name, master, settings, log_file):
         print(f"jdbc:hive2://{host}:{found}/ catalog={name} warehouse={place.warehouse}", flush=True)
         _wait(stop, log_file)
     notes().print("stopped")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def _settings(given: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.runtime import scratch
-from engine.runtime.scratch import PREFIX, remove_abandoned, scratch_directory
+from engine.runtime.scratch import PREFIX, private_path, remove_abandoned, scratch_directory
+from lsm.errors import InvalidInputError
 
 HOLDER = """
 import sys, time
@@ -77,3 +78,37 @@ def test_a_young_directory_and_those_of_others_stay(home: Path) -> None:
     age(young)
     assert remove_abandoned(str(home), now_s=time.time()) == [young.name]
     assert remove_abandoned(str(home / "nowhere"), now_s=0.0) == []
+
+
+def test_a_file_of_a_user_is_in_a_directory_that_no_other_one_enters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that can be guessed was taken by who made it first: he read along."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = os.umask(0)
+    try:
+        path = Path(private_path("job.log"))
+        assert private_path("job.log") == str(path)
+    finally:
+        os.umask(before)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("how", ["open", "link", "file"])
+def test_a_directory_that_another_user_may_have_made_is_refused(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    directory = Path(private_path("x")).parent
+    directory.rmdir()
+    match how:
+        case "open":
+            directory.mkdir()
+            directory.chmod(0o777)
+        case "link":
+            (tmp_path / "mine").mkdir(mode=0o700)
+            directory.symlink_to(tmp_path / "mine")
+        case _:
+            directory.touch(mode=0o600)
+    with pytest.raises(InvalidInputError, match=f"path={directory} .*fix="):
+        private_path("x")
