@@ -76,23 +76,26 @@ MANIFEST_SCHEMA: Final = _root(
     )
 )
 
-MANIFEST_LIST_SCHEMA: Final = _root(
-    (
-        ("_VERSION", "int"),
-        ("_FILE_NAME", "string"),
-        ("_FILE_SIZE", "long"),
-        ("_NUM_ADDED_FILES", "long"),
-        ("_NUM_DELETED_FILES", "long"),
-        ("_PARTITION_STATS", _record("record__PARTITION_STATS", _STATS)),
-        ("_SCHEMA_ID", "long"),
-        ("_MIN_BUCKET", _nullable("int")),
-        ("_MAX_BUCKET", _nullable("int")),
-        ("_MIN_LEVEL", _nullable("int")),
-        ("_MAX_LEVEL", _nullable("int")),
-        ("_MIN_ROW_ID", _nullable("long")),
-        ("_MAX_ROW_ID", _nullable("long")),
-    )
+_MANIFEST_LIST: Final = (
+    ("_VERSION", "int"),
+    ("_FILE_NAME", "string"),
+    ("_FILE_SIZE", "long"),
+    ("_NUM_ADDED_FILES", "long"),
+    ("_NUM_DELETED_FILES", "long"),
+    ("_PARTITION_STATS", _record("record__PARTITION_STATS", _STATS)),
+    ("_SCHEMA_ID", "long"),
+    ("_MIN_BUCKET", _nullable("int")),
+    ("_MAX_BUCKET", _nullable("int")),
+    ("_MIN_LEVEL", _nullable("int")),
+    ("_MAX_LEVEL", _nullable("int")),
+    ("_MIN_ROW_ID", _nullable("long")),
+    ("_MAX_ROW_ID", _nullable("long")),
 )
+MANIFEST_LIST_SCHEMA: Final = _root(_MANIFEST_LIST)
+WIDE_LIST_SCHEMA: Final = _root(
+    (*_MANIFEST_LIST, ("_TOTAL_BUCKETS", _nullable("int")), ("_EXTRA_FILES", _nullable(_STRINGS)))
+)
+"""Of lists with manifests of pypaimon 2.1, which notes more of them."""
 
 _VECTOR_RANGE: Final = _record(
     "record__DELETIONS_VECTORS_RANGES",

@@ -36,6 +36,13 @@ class ManifestFileMeta:
     max_level: int | None = None
     min_row_id: int | None = None
     max_row_id: int | None = None
+    total_buckets: int | None = None  # of all its entries, by pypaimon 2.1
+    extra_files: tuple[str, ...] | None = None  # beside the manifest, likewise: carried on, not read
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the manifest and of what is beside it."""
+        return (self.file_name, *(self.extra_files or ()))
 
     def to_avro(self) -> dict[str, Any]:
         """The Avro record in a manifest list."""
@@ -53,6 +60,8 @@ class ManifestFileMeta:
             "_MAX_LEVEL": self.max_level,
             "_MIN_ROW_ID": self.min_row_id,
             "_MAX_ROW_ID": self.max_row_id,
+            "_TOTAL_BUCKETS": self.total_buckets,
+            "_EXTRA_FILES": None if self.extra_files is None else list(self.extra_files),
         }
 
     @classmethod
@@ -60,6 +69,7 @@ class ManifestFileMeta:
         """Parse a record of any writer. Raises: KeyError or ValueError for an invalid one."""
         check_version(record, MANIFEST_VERSION)
         get = record.get
+        extra = get("_EXTRA_FILES")
         return cls(
             file_name=checked_name(record["_FILE_NAME"]),
             size_bytes=record["_FILE_SIZE"],
@@ -73,6 +83,8 @@ class ManifestFileMeta:
             max_level=get("_MAX_LEVEL"),
             min_row_id=get("_MIN_ROW_ID"),
             max_row_id=get("_MAX_ROW_ID"),
+            total_buckets=get("_TOTAL_BUCKETS"),
+            extra_files=None if extra is None else tuple(map(checked_name, extra)),
         )
 
 

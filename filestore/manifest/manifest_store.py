@@ -16,7 +16,12 @@ from filestore.io.byte_cache import DEFAULT_BYTES, ByteCache
 from filestore.io.file_io import FileIO, NameSource
 from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
-from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from filestore.manifest.avro_schemas import (
+    INDEX_MANIFEST_SCHEMA,
+    MANIFEST_LIST_SCHEMA,
+    MANIFEST_SCHEMA,
+    WIDE_LIST_SCHEMA,
+)
 from filestore.manifest.entries import EntryKind, FileIdentity, ManifestEntry, live_entries
 from filestore.manifest.entry_columns import (
     KEPT_ENTRIES,
@@ -186,7 +191,9 @@ class ManifestStore:
     def write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
         """Write a manifest list, chronological, possibly empty. Returns its name and exact size."""
         records = [each.to_avro() for each in manifests]
-        return self._write_records("manifest-list", MANIFEST_LIST_SCHEMA, records, ManifestFileMeta.from_avro)
+        is_wide = any(each.total_buckets is not None or each.extra_files is not None for each in manifests)
+        schema = WIDE_LIST_SCHEMA if is_wide else MANIFEST_LIST_SCHEMA
+        return self._write_records("manifest-list", schema, records, ManifestFileMeta.from_avro)
 
     def read_list(self, name: str, size_bytes: int | None) -> list[ManifestFileMeta]:
         """The manifests of a list, chronological.

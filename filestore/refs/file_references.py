@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from filestore.layout.branch_state import is_hidden
 from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.manifest.lists import ManifestFileMeta
 from filestore.refs.deciding import Deciders
 from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
@@ -64,7 +65,7 @@ def metadata_files(
         named.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True))
     for name, size_bytes, may_be_missing in named:
         try:
-            leaves |= {store.paths.manifest(each.file_name) for each in store.manifests.read_list(name, size_bytes)}
+            leaves |= _manifest_paths(store, store.manifests.read_list(name, size_bytes))
             lists.add(store.paths.manifest(name))
         except FileNotFoundError:
             if not may_be_missing:
@@ -284,7 +285,11 @@ def _changelog_metadata(store: TableStore, snapshot: Snapshot) -> set[str]:
         if snapshot.changelog_manifest_list is None:
             raise
         return set()  # as that of the first snapshot of a branch
-    return {store.paths.manifest(needed[0]), *(store.paths.manifest(each.file_name) for each in manifests)}
+    return {store.paths.manifest(needed[0]), *_manifest_paths(store, manifests)}
+
+
+def _manifest_paths(store: TableStore, manifests: Iterable[ManifestFileMeta]) -> set[str]:
+    return {store.paths.manifest(name) for each in manifests for name in each.file_names}
 
 
 def _added(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:

@@ -40,6 +40,7 @@ MOST_NESTED: Final = 40
 the JSON of schemas and the schemas of Avro files have limits of their own."""
 MOST_PARTS: Final = 400_000
 """Columns with all their parts. Parquet's readers take a million elements in a footer, and a list is two."""
+_FILLED: Final = "materialized-table"
 # Parquet would need INT96 in every timestamp column and Avro cannot at all.
 MICROSECONDS: Final = 6
 
@@ -47,8 +48,11 @@ MICROSECONDS: Final = 6
 def check_readable(schema: TableSchema) -> None:
     """Refuse tables that we would read wrongly. Raises: InvalidInputError naming the option or column."""
     options = schema.table_options
-    if options.type != "table":
-        raise InvalidInputError(f"table of this kind cannot be read: type={options.type} fix='use type=table'")
+    if options.type not in ("table", _FILLED):
+        raise InvalidInputError(
+            f"table of this kind cannot be read: option=type value={options.type} "
+            "fix='use the table with the engine that made it, and type=table for a table that is made here'"
+        )
     check_closed(options, ALL)
     _check_types(schema.fields)
 
@@ -57,6 +61,11 @@ def check_writable(schema: TableSchema) -> None:
     """Refuse tables that our writes would break. Raises: InvalidInputError naming the option or column."""
     check_readable(schema)
     options = schema.table_options
+    if options.type == _FILLED:
+        raise InvalidInputError(
+            f"table cannot be written, a query of another engine fills it: option=type value={options.type} "
+            "fix='write into the tables that the query reads'"
+        )
     check_closed(options, At.WRITE)
     _check_values(options)
     if schema.primary_keys and not set(schema.partition_keys) <= set(schema.primary_keys):

@@ -26,7 +26,7 @@ def test_a_table_names_no_connector(tmp_path: Path, options: Mapping[str, str]) 
     catalog = Catalog(str(tmp_path / "w"), options=options)
     with pytest.raises(InvalidInputError, match="unknown option: option=connector"):
         catalog.create_table("db.t", SCHEMA, options={"connector": "kafka"})
-    with pytest.raises(InvalidInputError, match="type=format-table"):
+    with pytest.raises(InvalidInputError, match="option=type value=format-table"):
         catalog.create_table("db.t", SCHEMA, options={"type": "format-table"})
     assert catalog.list_databases() == []
     assert catalog.create_table("db.t", SCHEMA).schema.options.get("type", "table") == "table"

@@ -95,7 +95,7 @@ class ShapeOptions(OptionValues):
     watermark_expression = Option(
         "watermark.expression", text, None, "SQL of the watermark: rows older than it are late.", ROWS
     )
-    type = Option("type", _KIND, "table", "Kind of table; only 'table' is supported.", ROWS, immutable=True)
+    type = Option("type", _KIND, "table", "Kind of table: 'table'; 'materialized-table' is read.", ROWS, immutable=True)
     auto_create = Option(
         "auto-create", boolean, False, "Taken, and not needed: a table has its storage at once.", NOTHING
     )

@@ -76,6 +76,7 @@ def opened_by_spark(catalog: Catalog, *, streams: bool) -> None:
         ({"scan.mode": "latest"}, [1, 2, 3]),
         ({"scan.bounded.watermark": "5"}, [1, 2, 3]),
         ({"stream-scan-mode": "file-monitor"}, [1, 2, 3]),
+        ({"type": "materialized-table", "materialized-table.definition-query": "SELECT 1"}, [1, 2, 3]),
         ({"query-auth.enabled": "false", "batch-scan-mode": "NONE", "manifest.format": "Avro"}, [1, 2, 3]),
         ({"lookup.cache-rows": "7", "of-the-future": "x"}, [1, 2, 3]),
     ],
@@ -129,6 +130,7 @@ REFUSED = [
     ("open", {"fields.v.map.storage-layout": "shared-shredding"}),
     ("open", {"fields.v.of-the-future": "x"}),
     ("open", {"chain-table.enabled": "true"}),
+    ("open", {"type": "format-table"}),
 ]
 
 
@@ -161,6 +163,17 @@ def test_what_a_table_has_and_is_not_honoured_is_refused_with_its_name(
     mended = catalog.table("d.t")
     mended.write(single_row(4))
     assert batch_read(mended) == stream_read(mended) == [1, 2, 3, 4]
+
+
+def test_a_table_that_a_query_of_another_engine_fills_is_read_and_not_written(catalog: Catalog, table: Table) -> None:
+    """Issue 1, finding 9: Flink's materialized tables have ordinary files."""
+    filled = with_stored(catalog, {"type": "materialized-table"})
+    assert batch_read(filled) == stream_read(filled) == [1, 2, 3]
+    says = "option=type value=materialized-table"
+    with pytest.raises(InvalidInputError, match=says):
+        filled.write(single_row(4))
+    with pytest.raises(InvalidInputError, match=says):
+        catalog.create_table("d.m", SCHEMA, options={"type": "materialized-table"})
 
 
 def test_a_state_that_the_reader_names_takes_the_place_of_the_tables(catalog: Catalog, table: Table) -> None:

@@ -159,7 +159,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         {"primary_key": ["id"], "options": {"deletion-vectors.enabled": "true", "merge-engine": "first-row"}},
         "leave deletion-vectors.enabled out",
     ),
-    (COLUMNS, {"options": {"type": "format-table"}}, "type=format-table"),
+    (COLUMNS, {"options": {"type": "format-table"}}, "option=type value=format-table"),
     (COLUMNS, {"primary_key": ["id"], "options": {"bucket-function.type": "hive"}}, "bucket-function.type=hive"),
     (COLUMNS, {"options": {"bukcet": "1"}}, r"did_you_mean=\['bucket'"),
     ([("l", pa.list_(pa.int32()))], {"options": {"bucket": "2"}}, "no column can choose the bucket"),
@@ -200,7 +200,7 @@ def test_golden_tables_that_we_cannot_keep_right_are_not_written() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"type": "object-table"}, "type=object-table"),
+        ({"type": "object-table"}, "option=type value=object-table"),
         ({"data-evolution.enabled": "true"}, "data-evolution.enabled"),
         ({"pk-clustering-override": "TRUE"}, "pk-clustering-override"),
         ({"chain-table.enabled": "true"}, "chain-table.enabled"),
