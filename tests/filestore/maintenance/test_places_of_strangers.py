@@ -102,6 +102,19 @@ def data_names(victim: Path) -> list[str]:
     return [each.name for each in victim.parent.glob("data-*")]
 
 
+def test_an_expiry_deletes_replaced_files_inside_of_the_table_only(tmp_path: Path, victim: Path) -> None:
+    """The files that a compaction replaced are at the victim's path, and its extra file is one of theirs."""
+    table = made(tmp_path / "w", "db.t")
+    change = elsewhere(victim)
+    forge(table, lambda entry: change(entry) if entry.file.level == 0 else entry)
+    store_options(table.store.paths.schema(0), {"data-file.external-paths": str(victim.parent)})
+    table = opened(tmp_path / "w", str(victim.parent))
+    expired = list(expire_snapshots(table.store, ALL_BUT_ONE))
+    assert str(victim) in {file.path for step in expired for file in step.data}
+    assert victim.exists()
+    assert (victim.parent / "extra.txt").exists()
+
+
 @pytest.mark.parametrize("inner", ["../other", "a/../../other", "..", "../../db.db/other"])
 def test_a_directory_outside_of_the_table_is_refused_by_option_and_value(inner: str, tmp_path: Path) -> None:
     other = made(tmp_path, "db.other")
