@@ -24,11 +24,11 @@ def job(tmp_path: Path) -> Iterator[MemoryJob]:
         yield made
 
 
-def row(number: int) -> Record:
+def order_row(number: int) -> Record:
     return T.insert({"id": number, "n": number})
 
 
-def ids(job: MemoryJob, table: str = "t") -> list[int]:
+def ids_stored(job: MemoryJob, table: str = "t") -> list[int]:
     return sorted(each["id"] for each in job.rows(table))
 
 
@@ -47,28 +47,28 @@ UNREADABLE: list[Record] = [(T.topic, b"k", each) for each in GARBAGE] + [POISON
 @pytest.mark.parametrize("bad", UNREADABLE)
 def test_a_skip_leaves_out_exactly_the_record_that_is_named(job: MemoryJob, bad: Record) -> None:
     """Good ones before and behind it, in its batch and in later ones, are written; the fix says how."""
-    reason = str(job.batch(row(0), bad, row(2)).tables["t"].parked)
+    reason = str(job.batch(order_row(0), bad, order_row(2)).tables["t"].parked)
     assert "offset=1 " in reason
     assert reason.endswith("or: fluvial cdc skip t --until 2'")
-    job.batch(row(4))
+    job.batch(order_row(4))
     with pytest.raises(InvalidInputError, match=r"at=shop\.public\.t/0 offset=1 until=1 fix='--until 2'"):
         skip(job, 1)
     assert skip(job, 2) is None
-    assert ids(job) == [0, 2, 4]
-    job.batch(row(6))
-    assert ids(job) == [0, 2, 4, 6]
+    assert ids_stored(job) == [0, 2, 4]
+    job.batch(order_row(6))
+    assert ids_stored(job) == [0, 2, 4, 6]
 
 
 def test_several_records_are_skipped_one_after_the_other(job: MemoryJob) -> None:
     """Each skip is remembered until the table has gone on, also by another run of the job, and with resume."""
     bad = (T.topic, b"k", b"garbage")
-    job.batch(row(0), bad, row(2), POISONED, row(4), bad, row(6))
+    job.batch(order_row(0), bad, order_row(2), POISONED, order_row(4), bad, order_row(6))
     assert "offset=5 " in str(skip(job, 2))  # what is no JSON comes first
     job.state.ask("resume", "t", at_ms=1)
     assert "offset=5 " in str(job.batch().tables["t"].parked)
     assert "offset=3 " in str(skip(job, 6))
     assert skip(job, 4) is None
-    assert ids(job) == [0, 2, 4, 6]
+    assert ids_stored(job) == [0, 2, 4, 6]
 
 
 def test_a_skip_in_one_topic_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ def test_a_truncate_of_a_shard_is_skipped_with_what_it_removed(tmp_path: Path) -
 
 def test_a_table_that_an_earlier_version_parked_is_skipped_as_then(job: MemoryJob) -> None:
     """Its state does not say which record it is: all before the offset are left out."""
-    job.batch(row(0), POISONED, row(2))
+    job.batch(order_row(0), POISONED, order_row(2))
     body = job.state.table("t").to_json()
     for name in ("at", "left_out"):
         del body["parked"][name]
     job.state.put("t", CdcTableState.from_json(body))
     assert skip(job, 2) is None
-    assert ids(job) == [2]
+    assert ids_stored(job) == [2]
 
 
 @pytest.fixture
@@ -130,15 +130,15 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(
 ) -> None:
     """Also what is no JSON at all, in a batch with good ones and alone; the table goes on."""
     with memory_job(tmp_path, dead_letters="letters", max_bad=2) as job:
-        report = job.batch(row(0), bad, row(2)).tables["t"]
-        assert (report.parked, report.bad, ids(job)) == (None, 1, [0, 2])
+        report = job.batch(order_row(0), bad, order_row(2)).tables["t"]
+        assert (report.parked, report.bad, ids_stored(job)) == (None, 1, [0, 2])
         assert letters == {1: bad[2]}
         job.batch(bad)
         assert sorted(letters) == [1, 4]
-        assert "too many records" in str(job.batch(row(6), bad).tables["t"].parked)
-        assert ids(job) == [0, 2]
+        assert "too many records" in str(job.batch(order_row(6), bad).tables["t"].parked)
+        assert ids_stored(job) == [0, 2]
         assert skip(job, 8) is None
-        assert ids(job) == [0, 2, 6]
+        assert ids_stored(job) == [0, 2, 6]
 
 
 def test_garbage_before_the_first_row_of_a_table_is_a_dead_letter_too(
@@ -147,17 +147,17 @@ def test_garbage_before_the_first_row_of_a_table_is_a_dead_letter_too(
     with memory_job(tmp_path, dead_letters="letters") as job:
         job.batch((T.topic, b"k", b"garbage"))
         assert letters == {0: b"garbage"}
-        job.batch(row(1))
-        assert ids(job) == [1]
+        job.batch(order_row(1))
+        assert ids_stored(job) == [1]
 
 
 def test_a_lost_checkpoint_does_not_meet_records_that_were_skipped(job: MemoryJob) -> None:
-    job.batch(row(0), (T.topic, b"k", b"garbage"), row(2))
+    job.batch(order_row(0), (T.topic, b"k", b"garbage"), order_row(2))
     skip(job, 2)
     job.position, job.batch_id, job.commit_user = {}, -1, "query-2"
     job.restarted()
-    assert job.batch(row(5)).tables["t"].parked is None
-    assert ids(job) == [0, 2, 5]
+    assert job.batch(order_row(5)).tables["t"].parked is None
+    assert ids_stored(job) == [0, 2, 5]
 
 
 def test_records_of_which_every_one_is_wrong_are_no_dead_letters(tmp_path: Path) -> None:

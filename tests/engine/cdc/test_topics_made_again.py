@@ -27,11 +27,11 @@ def job(tmp_path: Path) -> Iterator[MemoryJob]:
         yield made
 
 
-def row(number: int, source: SourceTable = T) -> Record:
+def order_row(number: int, source: SourceTable = T) -> Record:
     return source.insert({"id": number, "n": number})
 
 
-def ids(job: MemoryJob, table: str = "t") -> list[int]:
+def ids_stored(job: MemoryJob, table: str = "t") -> list[int]:
     return sorted(each["id"] for each in job.rows(table))
 
 
@@ -74,49 +74,49 @@ def test_a_table_waits_and_a_user_has_its_topic_read_from_the_beginning(
 ) -> None:
     """Shorter, as long, longer than what was read: its first records are not lost, and none counts twice."""
     name = source.name
-    job.batch(row(1, source), row(2, source))
-    made_again(job, *(row(10 + number, source) for number in range(count)), topic=source.topic)
+    job.batch(order_row(1, source), order_row(2, source))
+    made_again(job, *(order_row(10 + number, source) for number in range(count)), topic=source.topic)
     reason = str(job.batch(OTHERS.insert({"id": 1})).tables[name].parked)
     assert f"the topic was deleted and made again since it was read: table={name} topic={source.topic} " in reason
-    assert (ids(job, name), ids(job, "others")) == ([1, 2], [1])
-    job.batch(row(50, source))
+    assert (ids_stored(job, name), ids_stored(job, "others")) == ([1, 2], [1])
+    job.batch(order_row(50, source))
     job.restarted()
     job.state.ask("resume", name, at_ms=1)
     assert job.batch().tables[name].parked is None
     expected = [1, 2, *range(10, 10 + count), 50]
-    assert ids(job, name) == expected
+    assert ids_stored(job, name) == expected
     job.restarted()
-    job.batch(row(51, source))
-    assert ids(job, name) == [*expected, 51]
+    job.batch(order_row(51, source))
+    assert ids_stored(job, name) == [*expected, 51]
     job.position, job.batch_id, job.commit_user = {}, -1, "query-2"  # a lost checkpoint
     job.restarted()
     assert job.batch().tables[name].parked is None
-    assert ids(job, name) == [*expected, 51]
+    assert ids_stored(job, name) == [*expected, 51]
 
 
 def test_a_table_that_waits_for_something_else_does_not_go_on_in_the_new_topic(job: MemoryJob) -> None:
     """Its offsets are those of the topic that is gone: it waits with the new reason, from the beginning."""
-    job.batch(row(1))
-    job.batch(row(2), (T.topic, b"k", b"garbage"), row(4), (T.topic, b"k", b"garbage"))
+    job.batch(order_row(1))
+    job.batch(order_row(2), (T.topic, b"k", b"garbage"), order_row(4), (T.topic, b"k", b"garbage"))
     job.state.ask("skip", "t", at_ms=0, until=4)
     job.batch()
-    made_again(job, *(row(number) for number in range(10, 16)))
+    made_again(job, *(order_row(number) for number in range(10, 16)))
     job.batch()
     job.state.ask("resume", "t", at_ms=1)
     assert "was deleted and made again" in str(job.batch().tables["t"].parked)
     job.state.ask("resume", "t", at_ms=2)
     job.batch()
-    assert ids(job) == [1, *range(10, 16)]
+    assert ids_stored(job) == [1, *range(10, 16)]
 
 
 def test_the_reader_asks_for_ids_and_the_ends_of_the_new_topic(job: MemoryJob) -> None:
     """Also while the list of topics is one that it has asked for before."""
     reader = CdcStreamReader(SourcePlan(settings=job.settings))
-    job.send(row(1), row(2))
+    job.send(order_row(1), order_row(2))
     settle(job)
     first = reader.latestOffset({}, ReadAllAvailable())
     assert reader.latestOffset(first, ReadAllAvailable()) == first
-    made_again(job, *(row(number) for number in range(7)))
+    made_again(job, *(order_row(number) for number in range(7)))
     settle(job)
     again = reader.latestOffset(first, ReadAllAvailable())
     (found,) = planned_ranges(first, again)
@@ -132,9 +132,9 @@ def test_the_reader_asks_for_ids_and_the_ends_of_the_new_topic(job: MemoryJob) -
 def test_a_snapshot_into_the_new_topic_replaces_the_rows(job: MemoryJob) -> None:
     """The other way of the message: asked for before or after the topic was made again."""
     for number in range(2):
-        job.batch(row(1), row(2), row(3))
+        job.batch(order_row(1), order_row(2), order_row(3))
         if number:
-            made_again(job, row(5))
+            made_again(job, order_row(5))
             assert "resnapshot t" in str(job.batch().tables["t"].parked)
         ends = {
             each: offset
@@ -147,13 +147,17 @@ def test_a_snapshot_into_the_new_topic_replaces_the_rows(job: MemoryJob) -> None
             made_again(job)
         job.batch(*(T.read({"id": each, "n": 0}, snapshot="true") for each in (3, 7)))
         assert job.state.table("t").parked is None
-        assert ids(job) == [3, 7]
+        assert ids_stored(job) == [3, 7]
 
 
 def test_schema_parts_of_the_new_topic_are_met_from_its_beginning(job: MemoryJob) -> None:
     grown = T.with_columns(*T.columns, text("more"))
-    job.batch(row(1), *(row(number) for number in range(2, 6)), grown.insert({"id": 6, "n": 6, "more": "x"}))
-    made_again(job, *(grown.insert({"id": number, "n": 0, "more": f"m{number}"}) for number in range(7, 10)), row(10))
+    job.batch(
+        order_row(1), *(order_row(number) for number in range(2, 6)), grown.insert({"id": 6, "n": 6, "more": "x"})
+    )
+    made_again(
+        job, *(grown.insert({"id": number, "n": 0, "more": f"m{number}"}) for number in range(7, 10)), order_row(10)
+    )
     job.batch()
     job.state.ask("resume", "t", at_ms=1)
     job.batch()
@@ -166,12 +170,12 @@ def test_a_table_of_the_version_before_has_no_ids(job: MemoryJob) -> None:
     """What its snapshots and states lack is not compared, and known from the next batch on."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("engine.cdc.planning.TableWork.topic_ids", {})
-        job.batch(row(1))
+        job.batch(order_row(1))
     assert "@topic-ids" not in job.catalog.table("shop.t").latest_snapshot().properties["fluvial.cdc-offsets"]  # type: ignore[union-attr]
     job.restarted()
     body = job.state.table("t").to_json()
     assert CdcTableState.from_json(body) == job.state.table("t")
-    job.batch(row(2))
-    assert ids(job) == [1, 2]
-    made_again(job, *(row(number) for number in range(10, 19)))
+    job.batch(order_row(2))
+    assert ids_stored(job) == [1, 2]
+    made_again(job, *(order_row(number) for number in range(10, 19)))
     assert "made again" in str(job.batch().tables["t"].parked)

@@ -55,7 +55,7 @@ def is_without_hole(table: FileTable) -> bool:
     return known == list(range(known[0], ids[-1] + 1))
 
 
-def problems(table: FileTable) -> list[str]:
+def problems_of(table: FileTable) -> list[str]:
     return [str(each) for each in verify_files(table.store, progress=lambda done, of: None)]
 
 
@@ -64,7 +64,7 @@ def test_a_healthy_table_of_java_has_nothing_to_report_and_expires(producer: str
     """Issue 1, finding 1: what Java deletes of the lists of an expired snapshot is not needed by its changelog."""
     table = of_java(producer)
     assert changelog_ids(table)
-    assert problems(table) == []
+    assert problems_of(table) == []
     left = files_there(table) - used_files(table)  # by Java itself
     for number in range(12):
         table.write(pa.table({"k": pa.array([number % 4], pa.int32()), "v": pa.array([number], pa.int32())}))
@@ -72,7 +72,7 @@ def test_a_healthy_table_of_java_has_nothing_to_report_and_expires(producer: str
     expected = row_dicts(table, "k")
     assert list(expire_snapshots(table.store, Retention.of(table.options), before_ms=1 << 60)) != []
     assert is_without_hole(table)
-    assert problems(table) == []
+    assert problems_of(table) == []
     assert row_dicts(table, "k") == expected
     list(expire_snapshots(table.store, ONE))
     list(expire_changelogs(table.store, ONE))
@@ -91,7 +91,7 @@ def test_changes_that_the_options_keep_outlive_the_snapshots_that_a_caller_expir
     seen = [step.snapshot.id for step in expire_snapshots(table.store, ONE, dry_run=True)]
     assert [step.snapshot.id for step in expire_snapshots(table.store, ONE)] == seen == list(range(1, latest))
     assert changelog_ids(table) == list(range(latest - 4, latest))
-    assert problems(table) == []
+    assert problems_of(table) == []
     table.write(rows((9, 9)))
     list(expire_snapshots(table.store, ONE))
     assert changelog_ids(table) == list(range(latest - 4, latest + 1))
@@ -159,7 +159,7 @@ def test_one_that_dies_leaves_no_hole_and_is_finished_by_the_next(fail_at: int, 
     list(expire_snapshots(table.store, ONE))
     assert changelog_ids(table) == [3, 4, 5, 6]
     assert is_without_hole(table)
-    assert problems(table) == []
+    assert problems_of(table) == []
     assert row_dicts(table) == row_dicts(built(MemoryFileIO(kept_files())))
     list(expire_changelogs(table.store, ONE))
     assert files_there(table) == used_files(table)

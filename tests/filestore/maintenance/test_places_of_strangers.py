@@ -22,19 +22,19 @@ ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=1000)
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
 
 
-def some(first: int) -> pa.Table:
+def some_rows(first: int) -> pa.Table:
     return pa.table({"id": [first], "s": ["of this table"]}, schema=SCHEMA)
 
 
-def made(warehouse: Path, name: str) -> FileTable:
+def made_table(warehouse: Path, name: str) -> FileTable:
     table = FileCatalog(str(warehouse)).create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for first in range(3):
-        table.write(some(first))
+        table.write(some_rows(first))
     table.compact(full=True)
     return table
 
 
-def opened(warehouse: Path, allowed: str | None = None) -> FileTable:
+def opened_table(warehouse: Path, allowed: str | None = None) -> FileTable:
     return FileCatalog(str(warehouse), {} if allowed is None else {ALLOWED: allowed}).table("db.t")
 
 
@@ -63,7 +63,7 @@ def elsewhere(path: Path) -> Callable[[ManifestEntry], ManifestEntry]:
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
     """A data file outside of the warehouse, beside another file."""
-    other = made(tmp_path / "private", "db.o")
+    other = made_table(tmp_path / "private", "db.o")
     other.write(pa.table({"id": [9], "s": ["secret"]}, schema=SCHEMA))
     (file, *_) = sorted(Path(other.store.paths.root).rglob("data-*.parquet"), key=lambda path: path.stat().st_mtime)[
         -1:
@@ -74,21 +74,21 @@ def victim(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("root", ["file:///", "{victim}", "/", "{victim}/..", "file:{victim}"])
 def test_a_place_outside_is_read_only_where_the_opener_allows_it(root: str, tmp_path: Path, victim: Path) -> None:
-    table = made(tmp_path / "w", "db.t")
+    table = made_table(tmp_path / "w", "db.t")
     forge(table, elsewhere(victim))
     named = root.format(victim=victim.parent)
     store_options(table.store.paths.schema(0), {"data-file.external-paths": named})
     for allowed in (None, str(tmp_path / "private" / "else"), f"{victim.parent}x"):
         with pytest.raises(CorruptDataError, match=rf"option=data-file.external-paths .*{ALLOWED}={victim.parent}"):
-            opened(tmp_path / "w", allowed).read().to_arrow()
+            opened_table(tmp_path / "w", allowed).read().to_arrow()
 
 
 @pytest.mark.parametrize("allowed", ["{}", "file:{}", "/else,{}/", "{}/.."])
 def test_what_the_opener_allows_is_read_and_never_deleted(allowed: str, tmp_path: Path, victim: Path) -> None:
-    table = made(tmp_path / "w", "db.t")
+    table = made_table(tmp_path / "w", "db.t")
     forge(table, elsewhere(victim))
     store_options(table.store.paths.schema(0), {"data-file.external-paths": str(victim.parent)})
-    table = opened(tmp_path / "w", allowed.format(victim.parent))
+    table = opened_table(tmp_path / "w", allowed.format(victim.parent))
     if allowed.endswith(".."):
         with pytest.raises(CorruptDataError, match=ALLOWED):
             table.read().to_arrow()
@@ -104,11 +104,11 @@ def data_names(victim: Path) -> list[str]:
 
 def test_an_expiry_deletes_replaced_files_inside_of_the_table_only(tmp_path: Path, victim: Path) -> None:
     """The files that a compaction replaced are at the victim's path, and its extra file is one of theirs."""
-    table = made(tmp_path / "w", "db.t")
+    table = made_table(tmp_path / "w", "db.t")
     change = elsewhere(victim)
     forge(table, lambda entry: change(entry) if entry.file.level == 0 else entry)
     store_options(table.store.paths.schema(0), {"data-file.external-paths": str(victim.parent)})
-    table = opened(tmp_path / "w", str(victim.parent))
+    table = opened_table(tmp_path / "w", str(victim.parent))
     expired = list(expire_snapshots(table.store, ALL_BUT_ONE))
     assert str(victim) in {file.path for step in expired for file in step.data}
     assert victim.exists()
@@ -117,12 +117,12 @@ def test_an_expiry_deletes_replaced_files_inside_of_the_table_only(tmp_path: Pat
 
 @pytest.mark.parametrize("inner", ["../other", "a/../../other", "..", "../../db.db/other"])
 def test_a_directory_outside_of_the_table_is_refused_by_option_and_value(inner: str, tmp_path: Path) -> None:
-    other = made(tmp_path, "db.other")
-    table = made(tmp_path, "db.t")
+    other = made_table(tmp_path, "db.other")
+    table = made_table(tmp_path, "db.t")
     store_options(table.store.paths.schema(0), {"data-file.path-directory": inner})
     with pytest.raises(InvalidInputError, match=rf"option=data-file.path-directory value='{inner}' .*{ALLOWED}="):
-        opened(tmp_path)
-    there = opened(tmp_path, other.store.paths.root if inner != ".." else str(tmp_path / "db.db"))
+        opened_table(tmp_path)
+    there = opened_table(tmp_path, other.store.paths.root if inner != ".." else str(tmp_path / "db.db"))
     files = sorted(Path(other.store.paths.root).rglob("data-*"))
     forge(there, lambda entry: entry)
     assert list(expire_snapshots(there.store, ALL_BUT_ONE))
@@ -131,8 +131,8 @@ def test_a_directory_outside_of_the_table_is_refused_by_option_and_value(inner: 
 
 def test_a_directory_inside_is_fine_without_a_word(tmp_path: Path) -> None:
     table = FileCatalog(str(tmp_path)).create_table("db.t", SCHEMA, options={"data-file.path-directory": "a/b"})
-    table.write(some(1))
-    assert opened(tmp_path).read().to_arrow().num_rows == 1
+    table.write(some_rows(1))
+    assert opened_table(tmp_path).read().to_arrow().num_rows == 1
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def taken(statement: Statement) -> list[dict[str, str]]:
     return [dict(table_options(each)) for each in found if table_options(each)]
 
 
-def outcome(text: str) -> list[dict[str, str]] | None:
+def how_it_ends(text: str) -> list[dict[str, str]] | None:
     """The options that a text's tables took; None: it is refused, by Fluvial or by Spark."""
     try:
         (statement,) = parse_statements(text)
@@ -100,7 +100,7 @@ def test_a_hint_is_taken_at_the_places_of_tables_and_refused_at_all_others(marke
     text = "".join(pieces)
     places = {len("".join(pieces[: index + 1]).rstrip()) for index in range(len(pieces) - 1)}
     assert taken(parse_statements(text)[0]) == []
-    found = {at: outcome(with_hint(text, at)) for at in gaps(text)}
+    found = {at: how_it_ends(with_hint(text, at)) for at in gaps(text)}
     assert found == {at: [GIVEN] if at in places else None for at in gaps(text)}
 
 
