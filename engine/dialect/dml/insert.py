@@ -105,12 +105,19 @@ class _Insert:
             return self._target.overwrite(rows, None if self._is_dynamic(static) else static)
 
     def _is_dynamic(self, static: Mapping[str, object]) -> bool:
-        """Whether only partitions that occur in the rows are replaced: as for Spark's own tables, see its setting."""
+        """Whether only partitions that occur in the rows are replaced.
+
+        The statement says it, or a session its setting. Where neither does, Spark's own SQL does as for its tables, and
+        other doors as the table says.
+        """
         if len(static) == len(self._target.schema.partition_keys):
             return False
         if self._target.is_dynamic is not None:
             return self._target.is_dynamic
-        return str(self._context.spark.conf.get(_OVERWRITE_MODE)).upper() == "DYNAMIC"
+        mode = self._context.spark.conf.get(_OVERWRITE_MODE, None)
+        if mode is None and not self._context.is_sparks_own:
+            return not static and bool(self._target.table.store.options.dynamic_partition_overwrite)
+        return str(mode).upper() == "DYNAMIC"
 
     def _replaced(self, rows: DataFrame, reads: StatementReads) -> pa.Table:
         """Write rows in the place of those that meet the condition."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,8 @@ CATALOG_NAME: Final = "fluvial"
 @dataclass(kw_only=True)
 class SqlContext:
     """One session's state; not thread-safe."""
+
+    is_sparks_own: ClassVar[bool] = False  # whether the statements are those of ``spark.sql``
 
     catalog: Catalog
     open_spark: Callable[[], SparkSession]  # called at most once, when a statement needs Spark

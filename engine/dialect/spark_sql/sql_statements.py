@@ -49,6 +49,8 @@ class _Kept:
 class _SessionContext(SqlContext):
     """Where the session is, is asked when a name needs it: whole names do not, and it is seven calls of the JVM."""
 
+    is_sparks_own = True
+
     def find_place_in(self, session: CatalogSession) -> None:
         """Instead of the place that a context begins with."""
         self._session = session
