@@ -22,6 +22,9 @@ class Snapshots(Protocol):
     def find(self, snapshot_id: int) -> Snapshot | None:
         """One snapshot."""
 
+    def is_hidden(self) -> bool:
+        """Whether their branch is being deleted, renamed or created."""
+
     def claimed_up_to(self) -> int:
         """Snapshots before this id are deleted, or claimed for deletion."""
 
@@ -103,6 +106,14 @@ def naming_missing_files(snapshots: Snapshots, table: str, snapshot_id: int) -> 
 
 def _explained(error: MissingFileError, snapshots: Snapshots, table: str, snapshot_id: int) -> MissingFileError:
     path, role = str(error.filename), error.role or FileRole.DATA
+    if snapshots.is_hidden():
+        return _error(
+            SnapshotExpiredError,
+            f"the branch is being deleted or renamed: table={table} snapshot={snapshot_id} file={path} "
+            "fix='open it again; an operation that was interrupted is named by verify'",
+            path,
+            role,
+        )
     holder = _holder(snapshots, snapshot_id)
     if holder is None:
         return _error(

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from filestore.io.byte_cache import ByteCache
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO, is_file, write_hint
+from filestore.layout.branch_state import is_hidden
 from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from filestore.snapshot.claims import ExpiryClaims
@@ -73,6 +74,10 @@ class SnapshotStore:
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot is published and not expired."""
         return is_file(self._io, self._paths.snapshot(snapshot_id))
+
+    def is_hidden(self) -> bool:
+        """Whether their branch is being deleted, renamed or created. Raises: CorruptDataError."""
+        return is_hidden(self._io, self._paths)
 
     def ids(self) -> list[int]:
         """Ids of all snapshots, ascending, by listing the directory."""

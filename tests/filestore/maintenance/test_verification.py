@@ -7,9 +7,10 @@ import pytest
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.maintenance.verification import verify_files
 from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from tests.support.tables import key_table, rows
+from tests.support.tables import content, key_table, rows
 
 
 def tagged_table() -> FileTable:
@@ -116,7 +117,8 @@ def test_of_a_branch_whose_deletion_was_interrupted_only_that_is_found(monkeypat
     """Its files go one by one: those that are gone are not lost."""
     table = tagged_table()
     create_branch(table.store, "dev", tag="eod")
-    table.on_branch("dev").write(rows((7, 7)))
+    open_since = table.on_branch("dev")
+    open_since.write(rows((7, 7)))
 
     def killed(*parts: object) -> None:
         raise RuntimeError("the process is killed here")
@@ -126,5 +128,7 @@ def test_of_a_branch_whose_deletion_was_interrupted_only_that_is_found(monkeypat
         with pytest.raises(RuntimeError):
             delete_branch(table.store, "dev")
     assert findings(table) == [("branch", "dev")]
+    with pytest.raises(SnapshotExpiredError, match="the branch is being deleted or renamed"):
+        content(open_since)
     delete_branch(table.store, "dev")
     assert findings(table) == []
