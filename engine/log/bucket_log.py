@@ -171,6 +171,14 @@ class BucketLog:
             for keys, values in rows:
                 self._writer.append(keys, values)
 
+    def end_chunk(self) -> int | None:
+        """Make the rows so far visible, of a batch that has not ended; the next offset. None: there are none.
+
+        Raises:
+            OutcomeUnknownError: they may be visible.
+        """
+        return self._writer.end_chunk()
+
     def commit(
         self, messages: Sequence[CommitMessage], *, changelog_base_snapshot: int | None = None
     ) -> LogSlice | None:

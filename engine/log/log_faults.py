@@ -80,3 +80,10 @@ def _faults_of_end(
             f"{what}: query={marker.query} batch={marker.batch} log_end={marker.end_offset} table={offset} fix={fix}"
         )
         yield LogFault(subject=subject, problem=problem, refuses_writers=False)
+    if tail.marker is not None and not tail.marker.is_final and tail.end_offset > offset:
+        problem = (
+            f"rows of a batch that has not ended: query={tail.marker.query} batch={tail.marker.batch} "
+            f"log_end={tail.end_offset} table={offset} "
+            "fix='wait for its writer; if that is dead: CALL sys.sync_log, or write to the table'"
+        )
+        yield LogFault(subject=subject, problem=problem, refuses_writers=False)

@@ -29,11 +29,13 @@ from engine.write.event_time import watermark_of
 from engine.write.renumber import headrooms, renumbered, superseded
 from engine.write.turns.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
 from engine.write.turns.ticket_queue import Turn
+from engine.write.unlogged.dead_rows import correct_dead_rows
 from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
 from filestore.changelog.log_gap import is_sync_user, log_gap
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.guards import published_buckets
 from filestore.commit.query_run import QueryRun
+from filestore.commit.snapshot_writer import merged_offsets
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import LiveFiles
@@ -92,6 +94,7 @@ class BatchWriter:
         self._changes = _changes(table.store, log, tracks_changes=tracks_changes)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
+        self._corrected: dict[int, int] = {}  # next offsets, behind rows of dead writers; see ``dead_rows``
         self._newest_in_table: int | None = None  # batch of this user, by the log: its snapshot may have expired
         self._turn: Turn | None = None
         self._sync: LogSync | None = None
@@ -246,9 +249,8 @@ class BatchWriter:
 
     def _log_offsets(self) -> Mapping[int, int]:
         """Next offsets of the newest snapshot that has offsets: commits of engines without a log drop them."""
-        if self._log is None:
-            return {}
-        return self._store.log_offsets_at(self.live.snapshot) or {}
+        known = {} if self._log is None else self._store.log_offsets_at(self.live.snapshot) or {}
+        return merged_offsets(known, self._corrected)
 
     def _recover(self, batch_id: int) -> Mapping[int, BucketResult]:
         """Slices of this batch that an earlier run committed to the log; only the first batch of a run has any."""
@@ -291,7 +293,7 @@ class BatchWriter:
                     raise of_lost_snapshot(self._store, log, marker)
                 continue  # completed next
             if not marker.is_final:
-                continue  # eventual: chunks of a batch that never ended; it is written again, readers merge by key
+                continue  # eventual: chunks of a batch that never ended, see ``dead_rows``
             check_not_repeated(log, bucket, marker, known.get(bucket, 0))
             result = BucketResult.of_marker(self._store, bucket, marker)
             if (marker.query, marker.batch) == (self._commit_user, batch_id):
@@ -316,6 +318,9 @@ class BatchWriter:
             )  # fmt: skip
         for (query, batch), results in orphans.items():
             self._adopt(query, batch, results)
+        self._corrected = correct_dead_rows(
+            self._table, log, tails, known, query=self._commit_user, batch=batch_id, check=self._check_writer
+        )
         return adopted
 
     def _adopt(self, query: str, batch: int, results: Sequence[BucketResult]) -> None:

@@ -256,6 +256,17 @@ class BucketLogWriter:
             self._check_unbroken(self._transaction)
         return is_taken
 
+    def end_chunk(self) -> int | None:
+        """Commit the rows so far as a chunk of a batch that has not ended; the next offset. None: there are none.
+
+        Raises: as ``commit``.
+        """
+        assert self._eventual, "a chunk of a batch is visible to readers at once"
+        if self._held is None:
+            return None
+        last, self._held = self._held, None
+        return self._commit_with_marker(last, is_final=False, payload=b"", is_pointer=False)
+
     def commit(self, payload: bytes, *, is_pointer: bool = False) -> LogSlice:
         """Send the last row with the marker and make the batch visible.
 

@@ -54,7 +54,7 @@ def sync_log(table: Table) -> pa.Table:
     """Write what bypassed a table's log into it, as the next batch would: see log.overwrite.
 
     With log.overwrite=changes the topic gets the difference, else a control record that says that the table has
-    changed without it.
+    changed without it. With log.consistency=eventual rows that a dead writer left there are followed by the table's.
 
     Args:
         table: a table with a log.

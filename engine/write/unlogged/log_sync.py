@@ -22,6 +22,7 @@ from engine.log.bucket_log import BucketLog, check_not_repeated, check_not_short
 from engine.log.table_log import TableLog, at_newest_log
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.write.turns.ticket_queue import TicketQueue
+from engine.write.unlogged.dead_rows import correct_dead_rows
 from filestore.changelog.compared_states import Changes
 from filestore.changelog.log_gap import SYNC_USER, LogGap, is_sync_user, log_gap, missing_changes
 from filestore.changelog.snapshot_changes import ChangeSplit, read_changes
@@ -90,6 +91,27 @@ class LogSync:
             if not self._sync():
                 return done > 0
         return True
+
+    def correct(self, user: str) -> bool:
+        """Have rows that dead writers left in an eventual log followed by what the table has; see ``dead_rows``.
+
+        Args:
+            user: of the snapshot that knows them.
+
+        Returns:
+            Whether there is another snapshot now.
+        """
+        store, log = self._store, self._log
+        tails = log.fence_all()
+        known = store.log_offsets_at(store.snapshots.latest()) or {}
+        ends = correct_dead_rows(
+            self._at_newest_schema(), log, tails, known, query=user, batch=BATCH_IDENTIFIER, check=self._check
+        )
+        if ends:
+            changes = ChangeSource.LOG
+            wanted = Committable(identifier=BATCH_IDENTIFIER, log_offsets={**known, **ends}, changes=changes)
+            TableCommit(store, user, check=self._check).commit(wanted)
+        return bool(ends)
 
     def _sync(self) -> bool:
         """One difference, and its snapshot. False: not now, or it is not known."""
@@ -249,11 +271,14 @@ def complete_log(table: TableView, options: WriterOptions = NO_OPTIONS) -> bool:
     store, _ = at_newest_log(table.store, table.store.schema.id)
     there = replace(table, store=store)
     log = TableLog.of(there, options)
-    if log is None or log_gap(store, store.snapshots.latest()) is None:
+    if log is None or (log_gap(store, store.snapshots.latest()) is None and not log.is_eventual):
         return False
-    queue = TicketQueue(store, store.new_commit_user())
+    user = store.new_commit_user()
+    queue = TicketQueue(store, user)
     with queue.turn(patience_s=options.turn_timeout_s(store.options)) as turn:
-        return LogSync(there, log, check=lambda: turn.check("what=log.overwrite")).complete(store.snapshots.latest())
+        sync = LogSync(there, log, check=lambda: turn.check("what=log.overwrite"))
+        is_corrected = log.is_eventual and sync.correct(user)
+        return sync.complete(store.snapshots.latest()) or is_corrected
 
 
 def follow_overwrite(table: TableView, options: WriterOptions = NO_OPTIONS) -> None:
