@@ -5,6 +5,7 @@ The file is created with the catalog's first database, or when an older catalog 
 ``*.db``. Source: PIP "Table and data lineage".
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,6 +24,8 @@ from filestore.options.catalog_options import CatalogOptions
 from filestore.options.parsing import boolean_of
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.secret_names import shown_address
+
+logger = logging.getLogger("fluvial.lineage")
 
 PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database", "openlineage.url", "openlineage.namespace")
 """Stored too, so that every process finds the lineage; given options take precedence. Secrets are not stored."""
@@ -133,13 +136,13 @@ def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
         return None
     fixed = {key: found.options[key] for key in FIXED_KEYS if key in found.options}
     given = CatalogOptions.parse(catalog.options).given
-    _check_trusted(given, found.options, catalog.warehouse)
+    trusted = _trusted(given, found.options, catalog.warehouse)
     return LineageSettings(
         warehouse=catalog.warehouse,
         catalog_id=found.catalog_id,
         has_tables=bool(kept.table_lineage),
         has_snapshots=bool(kept.data_lineage),
-        options={**found.options, **given, **fixed},
+        options={**trusted, **given, **fixed},
     )
 
 
@@ -205,27 +208,35 @@ def check_given(given: Mapping[str, str], stored: Mapping[str, str], warehouse: 
             )
 
 
-def _check_trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str) -> None:
-    """Refuse what the catalog's file may not decide for who opens it: others may write that file.
+def _trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str) -> dict[str, str]:
+    """What the catalog's file may decide for who opens it: others may write that file.
 
-    Raises: InvalidInputError: a secret is given without the address that it is for, or the file names a path outside
-        of the warehouse.
+    Events go to no file outside of the warehouse that the file alone names, which a warning says.
+
+    Raises: InvalidInputError: a secret is given without the address that it is for, or the file names a database
+        outside of the warehouse.
     """
+    trusted = dict(stored)
     for key, secrets in _SECRETS.items():
         address = stored.get(key)
         if address is None or key in given:
             continue
         path, secret = _path_in(key, address), next((each for each in secrets if each in given), None)
         if path is not None and not is_below(path, [warehouse]):
-            raise InvalidInputError(
+            problem = (
                 f"a path outside of the warehouse is in the catalog's file: option={key} "
                 f"value={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} if you trust it'"
             )
+            if key == "jdbc.url":
+                raise InvalidInputError(problem)
+            logger.warning("no events are written: %s", problem)
+            del trusted[key]
         if path is None and secret is not None:
             raise InvalidInputError(
                 f"a secret is given without the address that it is for: option={secret} "
                 f"address={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} beside it'"
             )
+    return trusted
 
 
 def _path_in(key: str, address: str) -> str | None:
