@@ -76,7 +76,7 @@ class TableLog:
         """
         if not writer.tracks_changes(table.options) or not table.store.has_log:
             return None
-        options = log_options(table.store, writer)
+        options = log_options(table.store, writer, of=table.options)
         topic = options.log_topic or default_topic(table.name)
         return cls(
             topic=topic,
@@ -205,17 +205,25 @@ def _key(store: TableStore, name: str | None) -> MarkerKey | None:
     return MarkerKey(secret=secret, place=f"table={store.name} log.marker-key={name}")
 
 
-def log_options(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> TableOptions:
+def log_options(
+    store: TableStore, writer: WriterOptions = NO_OPTIONS, *, of: TableOptions | None = None
+) -> TableOptions:
     """The options by which a table's log is opened: its own, but for what is only its opener's, see ``log_login``.
+
+    Args:
+        store: the table.
+        writer: its client properties.
+        of: the options of the table as its users see it, whose rows may be counted; None: those of its files.
 
     Raises: InvalidInputError: a login is given without the address that it is for.
     """
     own = {f"{CLIENT_PREFIX}{name}": text for name, text in writer.client_properties.items()}
-    texts = {**store.options.texts_by_key(), **own}
+    options = store.options if of is None else of
+    texts = {**options.texts_by_key(), **own}
     trusted = trusted_options(texts, with_given(store.given, own))
     if unused := tuple(key for key in openers_of(texts) if key not in trusted):
         _warn_of(store.name, unused)
-    return store.options.with_only(trusted)
+    return options.with_only(trusted)
 
 
 @cache
