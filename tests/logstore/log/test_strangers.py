@@ -7,11 +7,13 @@ import pytest
 from confluent_kafka import Producer
 
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
 from logstore.log.control_record import HEADER, claimant_of, encode_genesis
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import decode_marker, read_tail
 from lsm.errors import ConflictError, CorruptDataError, UnavailableError
 from tests.logstore.log.test_log_writer import log_of, text_values, write_texts
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -35,6 +37,15 @@ def stranger(kafka: KafkaProperties, target: LogTarget) -> Iterator[Producer]:
 def evil(producer: Producer, target: LogTarget, **given: Any) -> None:
     producer.produce(target.topic, partition=0, **{"value": b"evil", **given})
     assert producer.flush(20) == 0
+
+
+def commit(producer: Producer, target: LogTarget) -> None:
+    """Commit, and begin the next transaction, once readers see it: brokers confirm before that."""
+    topics = LogTopics(target.properties)
+    before = topics.end_offsets(target.topic, [0])[0]
+    producer.commit_transaction(20)
+    wait_until(lambda: topics.end_offsets(target.topic, [0])[0] > before, "the transaction is not visible")
+    producer.begin_transaction()
 
 
 def test_an_open_transaction_of_another_program_is_waited_for_and_nothing_is_written(
@@ -76,8 +87,7 @@ def test_a_batch_with_another_programs_record_in_it_is_not_committed(
             assert writer._transaction.has_first(waits=True)
         evil(stranger, target)
         if when == "before, and committed":
-            stranger.commit_transaction(20)
-            stranger.begin_transaction()
+            commit(stranger, target)
         if when != "among":
             writer.append(None, text_values("b", "c"))
         with pytest.raises(
@@ -113,8 +123,7 @@ def test_a_hostile_header_is_a_named_error(target: LogTarget, stranger: Producer
         decode_marker(header, record_offset=3)
     stranger.begin_transaction()
     evil(stranger, target, headers=[(HEADER, header)])
-    stranger.commit_transaction(20)
-    stranger.begin_transaction()
+    commit(stranger, target)
     with pytest.raises(CorruptDataError, match="marker cannot be read: offset=0"):
         read_tail(target.properties, topic=target.topic, bucket=0, table_id=target.table_uuid)
 
@@ -130,8 +139,7 @@ def test_what_a_note_says_of_another_table_or_without_a_number_says_nothing(
     evil(stranger, target, value=None, headers=[(HEADER, encode_genesis(table, {"snapshot": snapshot}))])
     if owner == "other":
         evil(stranger, target, value=None, headers=[(HEADER, encode_genesis(table, {"snapshot": 10**12}))])
-    stranger.commit_transaction(20)
-    stranger.begin_transaction()
+    commit(stranger, target)
     with BucketLogWriter(target) as writer:
         writer.fence()
         assert writer.tail.left_snapshot <= 0
