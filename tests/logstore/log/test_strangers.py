@@ -39,7 +39,7 @@ def evil(producer: Producer, target: LogTarget, **given: Any) -> None:
     assert producer.flush(20) == 0
 
 
-def commit(producer: Producer, target: LogTarget) -> None:
+def commit_and_begin(producer: Producer, target: LogTarget) -> None:
     """Commit, and begin the next transaction, once readers see it: brokers confirm before that."""
     topics = LogTopics(target.properties)
     before = topics.end_offsets(target.topic, [0])[0]
@@ -87,7 +87,7 @@ def test_a_batch_with_another_programs_record_in_it_is_not_committed(
             assert writer._transaction.has_first(waits=True)
         evil(stranger, target)
         if when == "before, and committed":
-            commit(stranger, target)
+            commit_and_begin(stranger, target)
         if when != "among":
             writer.append(None, text_values("b", "c"))
         with pytest.raises(
@@ -123,7 +123,7 @@ def test_a_hostile_header_is_a_named_error(target: LogTarget, stranger: Producer
         decode_marker(header, record_offset=3)
     stranger.begin_transaction()
     evil(stranger, target, headers=[(HEADER, header)])
-    commit(stranger, target)
+    commit_and_begin(stranger, target)
     with pytest.raises(CorruptDataError, match="marker cannot be read: offset=0"):
         read_tail(target.properties, topic=target.topic, bucket=0, table_id=target.table_uuid)
 
@@ -139,7 +139,7 @@ def test_what_a_note_says_of_another_table_or_without_a_number_says_nothing(
     evil(stranger, target, value=None, headers=[(HEADER, encode_genesis(table, {"snapshot": snapshot}))])
     if owner == "other":
         evil(stranger, target, value=None, headers=[(HEADER, encode_genesis(table, {"snapshot": 10**12}))])
-    commit(stranger, target)
+    commit_and_begin(stranger, target)
     with BucketLogWriter(target) as writer:
         writer.fence()
         assert writer.tail.left_snapshot <= 0

@@ -26,11 +26,11 @@ def table(catalog: Catalog, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> 
         "log.kafka.bootstrap.servers": broker.bootstrap_servers,
     }
     made = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options=options)
-    made.write(batch(range(6), "good"))
+    made.write(id_rows(range(6), "good"))
     return made
 
 
-def batch(keys: range, v: str) -> pa.RecordBatch:
+def id_rows(keys: range, v: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": list(keys), "v": [v] * len(keys)}, schema=ID_SCHEMA)
 
 
@@ -44,10 +44,10 @@ def die(table: Table, *batches: pa.RecordBatch) -> None:
     with suppress(UnavailableError):
         table.write(pa.RecordBatchReader.from_batches(ID_SCHEMA, source()))
     shown = folded(log_changes(table), "id")
-    assert shown != newest(table), "readers of the log see rows of the dead writer"
+    assert shown != rows_by_id(table), "readers of the log see rows of the dead writer"
 
 
-def newest(table: Table) -> dict[int, dict[str, object]]:
+def rows_by_id(table: Table) -> dict[int, dict[str, object]]:
     return {row["id"]: row for row in table.read().to_arrow().to_pylist()}
 
 
@@ -58,18 +58,18 @@ def wrong(table: Table) -> list[str]:
 @pytest.mark.parametrize("next_keys", [range(100, 103), range(1), range(3, 40)])
 def test_the_next_batch_leaves_nothing_of_a_dead_one_in_the_log(table: Table, next_keys: range) -> None:
     """FL-58, FL-108, FL-189: whatever its keys are; changed, new and deleted ones of the dead batch."""
-    die(table, batch(range(2, 12), "dead"), batch(range(0, 30, 3), "dead again"))
+    die(table, id_rows(range(2, 12), "dead"), id_rows(range(0, 30, 3), "dead again"))
     assert any("rows of a batch that has not ended" in each for each in wrong(table))
-    table.write(batch(next_keys, "next"))
-    assert folded(log_changes(table), "id") == newest(table)
+    table.write(id_rows(next_keys, "next"))
+    assert folded(log_changes(table), "id") == rows_by_id(table)
     assert wrong(table) == []
 
 
-def test_a_log_is_right_after_sync_log_without_a_next_batch(table: Table) -> None:
-    before = newest(table)
-    die(table, batch(range(2, 12), "dead"))
+def test_a_log_is_right_after_sync_log_without_a_next_id_rows(table: Table) -> None:
+    before = rows_by_id(table)
+    die(table, id_rows(range(2, 12), "dead"))
     sys_.sync_log(table)
-    assert newest(table) == before
+    assert rows_by_id(table) == before
     assert folded(log_changes(table), "id") == before
     assert wrong(table) == []
     count, snapshot = len(log_changes(table)), table.latest_snapshot()
@@ -79,17 +79,17 @@ def test_a_log_is_right_after_sync_log_without_a_next_batch(table: Table) -> Non
 
 def test_writers_that_die_one_after_the_other_leave_nothing(table: Table) -> None:
     for number in range(3):
-        die(table, batch(range(number, 20 + number), f"dead {number}"))
-    table.write(batch(range(50, 51), "next"))
-    assert folded(log_changes(table), "id") == newest(table)
+        die(table, id_rows(range(number, 20 + number), f"dead {number}"))
+    table.write(id_rows(range(50, 51), "next"))
+    assert folded(log_changes(table), "id") == rows_by_id(table)
     assert wrong(table) == []
 
 
 def test_what_follows_a_running_reader_ends_equal_to_the_table(table: Table) -> None:
     """A stream, plain and from before, and a union read."""
     stream = table.stream(timeout_s=60)
-    die(table, batch(range(2, 12), "dead"))
-    table.write(batch(range(99, 100), "last"))
+    die(table, id_rows(range(2, 12), "dead"))
+    table.write(id_rows(range(99, 100), "last"))
     changes: list[dict[str, object]] = []
     while not any(row["id"] == 99 for row in changes):
         changes += next(stream).rows.to_pylist()
@@ -99,4 +99,4 @@ def test_what_follows_a_running_reader_ends_equal_to_the_table(table: Table) -> 
         seen.pop(row["id"], None)
         if row["_row_kind"] in ("+I", "+U"):
             seen[row["id"]] = {"id": row["id"], "v": row["v"]}
-    assert seen == newest(table)
+    assert seen == rows_by_id(table)
