@@ -37,7 +37,7 @@ from logstore.kafka.transactions import (
     transaction_error,
 )
 from logstore.log.control_record import HEADER, encode_genesis
-from logstore.log.marker import CommitMarker, LogTail, encode_marker, read_tail, settled_tail
+from logstore.log.marker import CommitMarker, LogTail, OpenTransactionError, encode_marker, read_tail, settled_tail
 from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError
@@ -164,12 +164,22 @@ class BucketLogWriter:
             CorruptDataError: the topic is missing, or another producer or table writes to it.
         """
         assert self._producer is None, "a writer serves one attempt"
-        self._producer = self._target.properties.producer(self._notes, transactional_id=self._target.transactional_id)
         try:
-            initialize(self._producer, self._notes, self._timeout_s, self._target.properties.environment)
+            self._tail = self._fenced_tail()
+        except OpenTransactionError:  # of a writer that has fenced this one meanwhile, and is paused? a fence ends that
+            self.close()
+            self._tail = self._fenced_tail()
+        self._next_offset = self._tail.next_offset
+        return self._tail.marker
+
+    def _fenced_tail(self) -> LogTail:
+        """Fence with a new producer, and read the end of the log. Raises: see ``fence``."""
+        target = self._target
+        self._producer = target.properties.producer(self._notes, transactional_id=target.transactional_id)
+        try:
+            initialize(self._producer, self._notes, self._timeout_s, target.properties.environment)
         except KafkaException as error:
             raise self._error(error, "log cannot be fenced") from error
-        target = self._target
         read = partial(
             read_tail,
             target.properties,
@@ -180,9 +190,7 @@ class BucketLogWriter:
             allows_foreign=True,
             timeout_s=self._timeout_s,
         )
-        self._tail = settled_tail(read, str(target), target.properties.environment)
-        self._next_offset = self._tail.next_offset
-        return self._tail.marker
+        return settled_tail(read, str(target), target.properties.environment)
 
     def note_leaving(self, left: Mapping[str, object], *, value: bytes | None = None) -> None:
         """Write a control record, after `fence`: the table has changed without its log. Visible on return.

@@ -66,6 +66,10 @@ class CommitMarker:
     after: int | None = None  # the bucket's end that its writer had found; None: not recorded
 
 
+class OpenTransactionError(UnavailableError):
+    """A transaction is open behind the last record that is settled."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
     """The last stable offset and last marker of a fenced bucket."""
@@ -270,12 +274,12 @@ def read_tail(
 def settled_tail(read: Callable[[], LogTail], place: str, clock: KafkaEnvironment) -> LogTail:
     """The tail that a writer reads behind its fence: what is in an open transaction could come to be among its rows.
 
-    Raises: UnavailableError: another program has a transaction open.
+    Raises: OpenTransactionError: another program, or a newer writer of the table, has a transaction open.
     """
     deadline = clock.monotonic() + _OPEN_S
     while (tail := read()).next_offset > tail.stable_end:
         if clock.monotonic() > deadline:
-            raise UnavailableError(
+            raise OpenTransactionError(
                 f"a transaction of another program is open in the log: {place} since_offset={tail.stable_end} "
                 f"log_end={tail.next_offset} "
                 "fix='wait until it ends, at most its transaction.timeout.ms; a job of Flink ends one by a checkpoint'"
