@@ -121,7 +121,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "delete-tag": "Delete tags, and the files that only they used.",
     "drop-partition": "Delete all rows of partitions, in one commit; older snapshots and tags keep them.",
     "expire-changelogs": (
-        "Delete old changelogs that Paimon for Java kept longer than their snapshots; Fluvial's go with their snapshot."
+        "Delete old changelogs, which outlive snapshots that Paimon for Java expired, or a caller before the options "
+        "say."
     ),
     "expire-partitions": "Drop partitions that are too old.",
     "expire-snapshots": (
