@@ -300,19 +300,13 @@ class SnapshotStore:
         return first_kept.ref
 
     def withdraw_claim(self, first_kept: SnapshotRef) -> None:
-        """Take a claim back that came into another table than the one it was decided on, or where none is any more.
-
-        Raises: UnavailableError.
-        """
+        """Take back a claim that came into another table than it was decided on, or none. Raises: UnavailableError."""
         self.claims.remove(first_kept)
         if self._hint(self._paths.earliest_hint) == first_kept.id:  # readers list without it
             self._io.delete(self._paths.earliest_hint)
 
     def release_claims(self, snapshot_id: int) -> None:
-        """Take back the claims of snapshots from this one on, which a rollback has put back.
-
-        Raises: UnavailableError.
-        """
+        """Take back the claims from a snapshot on, which a rollback has put back. Raises: UnavailableError."""
         put_back = self.find(snapshot_id)
         if put_back is not None and self.claims.highest_id() > snapshot_id:  # what is before it stays claimed
             self.claims.add(put_back.ref)
