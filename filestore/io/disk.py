@@ -4,12 +4,14 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 
 T = TypeVar("T")
 
+_ANY_MODE: Final = 0o666  # as the process masks it
 _NAME_BYTES: Final = 255  # of one name, on the usual file systems
 
 
@@ -71,9 +73,9 @@ def in_directory(path: str, do: Callable[[], T]) -> T:
         return do()
 
 
-def write_synced(path: str, body: bytes, *, mode: int = 0o666) -> None:
+def write_synced(path: str, body: bytes, *, mode: int = _ANY_MODE) -> None:
     """Write and sync a new file, whose mode is never wider. Raises: FileExistsError."""
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    with open(path, "xb", opener=None if mode == _ANY_MODE else partial(os.open, mode=mode)) as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())
