@@ -1,6 +1,7 @@
 """Table lineage of queries that have ended, for those who ask for that."""
 
 from dataclasses import dataclass
+import logging
 from datetime import datetime
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def test_an_ended_query_leaves_no_table_lineage(tmp_path: Path, caplog: pytest.L
     strict.onQueryStarted(Event("2", "failed"))
     strict.onQueryTerminated(Event("2", exception="lost"))
     assert [each.job for each in lineage.meta.sink_table_lineages()] == ["running"]
+    caplog.set_level(logging.WARNING)  # whatever an earlier test of this process left
+    caplog.set_level(logging.WARNING, "fluvial.lineage")
     (tmp_path / ".fluvial" / "catalog.json").unlink()
     listener.onQueryTerminated(Event("9"))
     assert "table lineage of an ended job stays: job=running" in caplog.text
