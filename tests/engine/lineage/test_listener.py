@@ -1,7 +1,7 @@
 """Table lineage of queries that have ended, for those who ask for that."""
 
-from dataclasses import dataclass
 import logging
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
