@@ -47,6 +47,10 @@ class OverloadedError(UnavailableError):
     """This machine is too busy to start a process in time. Nothing of this change is visible: retry later."""
 
 
+class OpenTransactionError(UnavailableError):
+    """A transaction is open behind the last record of the log that is settled."""
+
+
 class CommittedError(FluvialError):
     """The rows are visible, and the message names their snapshot; something that follows a commit failed."""
 

@@ -80,7 +80,7 @@ def _faults_of_end(
             f"{what}: query={marker.query} batch={marker.batch} log_end={marker.end_offset} table={offset} fix={fix}"
         )
         yield LogFault(subject=subject, problem=problem, refuses_writers=False)
-    if tail.marker is not None and not tail.marker.is_final and tail.end_offset > offset:
+    if tail.marker is not None and tail.has_unended_batch(offset):
         problem = (
             f"rows of a batch that has not ended: query={tail.marker.query} batch={tail.marker.batch} "
             f"log_end={tail.end_offset} table={offset} "

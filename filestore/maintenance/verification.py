@@ -50,14 +50,8 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
             yield from _guarded("history", branch, _history(there, branch))
             yield from _guarded("consumer", branch, _consumers(there))
     references, unreadable = readable_references(store)
-    deleted = {branch for branch in branch_names(store) if _is_being_deleted(on_branch(store, branch))}
-    kept = {branch: on_branch(store, branch).snapshots.claimed_up_to() for branch in branch_names(store)}
-    references = [  # of the others a part of the files may be gone
-        each
-        for each in references
-        if each.branch not in deleted
-        and not (each.kind is ReferenceKind.SNAPSHOT and each.snapshot_id < kept.get(each.branch, 0))
-    ]
+    whole_from = {branch: _whole_from(on_branch(store, branch)) for branch in {each.branch for each in references}}
+    references = [each for each in references if _is_whole(each, whole_from[each.branch])]
     for name, error in unreadable:
         yield Finding(check="unreadable", subject=name, problem=str(error))
     sizes: dict[str, int | None] = {}
@@ -90,6 +84,18 @@ def _schemas(store: TableStore, branch: str) -> Iterator[Finding]:
             store.schemas.read(schema_id)
         except FluvialError as error:
             yield Finding(check="schemas", subject=f"{branch} schema {schema_id}", problem=str(error))
+
+
+def _whole_from(store: TableStore) -> int | None:
+    """The first snapshot that no expiry has claimed; None: the branch is being deleted, and its files go one by one."""
+    return None if _is_being_deleted(store) else store.snapshots.claimed_up_to()
+
+
+def _is_whole(reference: LiveReference, whole_from: int | None) -> bool:
+    """Whether all files of a reference must be there."""
+    if whole_from is None:
+        return False
+    return reference.kind is not ReferenceKind.SNAPSHOT or reference.snapshot_id >= whole_from
 
 
 def _is_being_deleted(store: TableStore) -> bool:

@@ -37,10 +37,10 @@ from logstore.kafka.transactions import (
     transaction_error,
 )
 from logstore.log.control_record import HEADER, encode_genesis
-from logstore.log.marker import CommitMarker, LogTail, OpenTransactionError, encode_marker, read_tail, settled_tail
+from logstore.log.marker import CommitMarker, LogTail, encode_marker, read_tail, settled_tail
 from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogSlice
-from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError
+from lsm.errors import ConflictError, FluvialError, OpenTransactionError, OutcomeUnknownError
 
 CHUNK_ROWS: Final = 50_000
 CHUNK_S: Final = 0.15

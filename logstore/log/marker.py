@@ -33,7 +33,7 @@ from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from logstore.log.control_record import MARKER_VERSION, claimant_of, header_of, is_claim, left_in
 from logstore.log.marker_key import MarkerKey
-from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
+from lsm.errors import CorruptDataError, InvalidInputError, OpenTransactionError, UnavailableError
 
 # a commit message of at least this size is stored in a file, and its name in the marker
 INLINE_PAYLOAD_BYTES: Final = 48 * 1024
@@ -66,10 +66,6 @@ class CommitMarker:
     after: int | None = None  # the bucket's end that its writer had found; None: not recorded
 
 
-class OpenTransactionError(UnavailableError):
-    """A transaction is open behind the last record that is settled."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
     """The last stable offset and last marker of a fenced bucket."""
@@ -83,6 +79,10 @@ class LogTail:
     left_snapshot: int = 0  # of the newest control record behind the marker; 0: there is none
     stable_end: int = field(default=0, compare=False)  # no record before it is in an open transaction
     next_offset: int = field(default=0, compare=False)  # where the next record of any program comes
+
+    def has_unended_batch(self, known_end: int) -> bool:
+        """Whether rows behind a snapshot's next offset end with a chunk of a batch (log.consistency=eventual)."""
+        return self.marker is not None and not self.marker.is_final and self.end_offset > known_end
 
     def check_follows(self, snapshot_end: int | None) -> None:
         """Check that this log belongs to a snapshot and holds only the snapshot's batches.

@@ -297,7 +297,7 @@ class ChangeRows:
 
 
 def way_on(table: str, offset: int) -> str:
-    """What a user does about a record that cannot be read."""
+    """The fix that a message names for a record that cannot be read."""
     return f"correct the source, set dead-letters to a topic, or: fluvial cdc skip {table} --until {offset + 1}"
 
 

@@ -66,7 +66,7 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
 
 
 def _place(context: SqlContext, tree: exp.Expr) -> tuple[str, str]:
-    """Of the table that a statement writes, as far as its name says it."""
+    """The warehouse of the table that a statement writes, and its name with the database."""
     table = written_table(tree)
     parts = [part.name for part in table.parts] if isinstance(table, exp.Table) else []
     name = ".".join(parts if len(parts) > 1 else [context.database, *parts])

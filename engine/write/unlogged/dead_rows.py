@@ -28,12 +28,6 @@ from lsm.undo import undoing
 logger = logging.getLogger("fluvial.log")
 
 
-def is_dead_end(log: TableLog, tail: LogTail, known_end: int) -> bool:
-    """Whether a bucket ends with rows of a batch that is in no snapshot and has not ended; its writer may be alive."""
-    marker = tail.marker
-    return log.is_eventual and marker is not None and not marker.is_final and tail.end_offset > known_end
-
-
 def correct_dead_rows(
     table: TableView,
     log: TableLog,
@@ -64,12 +58,12 @@ def correct_dead_rows(
         OutcomeUnknownError: the rows may be there: the next attempt finds out.
         UnavailableError: the brokers do not answer.
     """
-    if not _shows_rows(table, log):
+    if not (log.is_eventual and _shows_rows(table, log)):
         return {}
     ends = {}
     for bucket, tail in tails.items():
         first = known.get(bucket, log.first_offset)
-        if is_dead_end(log, tail, first):
+        if tail.has_unended_batch(first):
             check()
             ends[bucket] = _corrected(
                 table, log, LogRange(bucket=bucket, start_offset=first, end_offset=tail.end_offset), query, batch

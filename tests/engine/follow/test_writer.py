@@ -235,7 +235,7 @@ def test_the_queue_gives_each_number_once_and_in_order(calls: list[tuple[int, in
 def test_rows_that_are_visible_are_not_refused_because_their_table_was_renamed_since(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is told "refused" writes them once more, and a table without a key has them twice."""
+    """A user who reads "refused" writes the rows again, and a table without a key has them twice."""
     table = catalog.create_table("db.t", ID_SCHEMA, options={"bucket": "2", "bucket-key": "id"})
     report = AfterCommit.report
 

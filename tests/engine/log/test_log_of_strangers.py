@@ -36,7 +36,7 @@ LOGIN = {key.removeprefix("log.kafka.") for key in MINE if key != SERVERS_KEY}
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    """With a table whose files somebody else wrote: its log is at the victim's brokers."""
+    """With a table whose files a stranger wrote: its log is at the victim's brokers."""
     table = Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
     place = {SERVERS_KEY: MINE[SERVERS_KEY], "log.kafka.topic": "t", "log.kafka.topic-id": "i", "log.system": "kafka"}
     store_options(table.store.paths.schema(0), {**HOSTILE, **place, "log.kafka.linger.ms": "3"})

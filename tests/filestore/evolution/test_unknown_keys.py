@@ -1,4 +1,4 @@
-"""What a later version of Paimon notes in metadata files is written again by whoever changes something else."""
+"""What a later version of Paimon notes in metadata files survives every change of something else."""
 
 import json
 from dataclasses import replace

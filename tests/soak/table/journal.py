@@ -84,8 +84,8 @@ class Journal:
             yield more
         except BaseException as error:
             outcome = self._outcome(error, may)
-            trace = {"trace": traceback.format_exc()}
-            self._write(number, end=outcome, error=f"{type(error).__name__}: {error}", **trace, **more)
+            said = f"{type(error).__name__}: {error}"
+            self._write(number, end=outcome, error=said, trace=traceback.format_exc(), **more)
             if outcome == FAILED:
                 raise
         else:

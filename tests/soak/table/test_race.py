@@ -40,7 +40,7 @@ def test_processes_that_are_killed_and_frozen_lose_nothing_of_a_table(
 
 @pytest.mark.sweep
 def test_a_race_without_kills_leaves_nothing_over(tmp_path: Path) -> None:
-    Race(tmp_path / "race", Round.planned(1, kind="keyed", others=(), with_strikes=False, seconds=4.0)).run()
+    Race(tmp_path / "race", Round.planned(1, kind="keyed", others=(), with_strikes=False, seconds=2.0)).run()
 
 
 def _a_file(table: Table) -> None:
