@@ -18,7 +18,7 @@ from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
 from engine.log.table_topic import NewLog, make_topic, remove_topic
 from engine.request.writer_options import EVEN_UNTRACKED
-from engine.system_tables.names import is_system_table
+from engine.system_tables.names import CATALOG_DATABASES, is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
 from engine.types.column_names import CaseRule
@@ -106,9 +106,9 @@ class Catalog:
             InvalidInputError: there is none and ``if_exists`` is false, it has tables and ``cascade`` is false, or it
                 is the database of lineage, which every catalog has.
         """
-        if name == LINEAGE_DATABASE and name not in self.list_databases():
+        if name in CATALOG_DATABASES and name not in self.list_databases():
             raise InvalidInputError(
-                f"the tables of lineage cannot be dropped, every catalog has them: database={name} "
+                f"the tables of this database cannot be dropped, every catalog has them: database={name} "
                 "fix='CALL sys.delete_table_lineage and sys.delete_data_lineage remove what is recorded of a job'"
             )
         if if_exists and name not in self.list_databases():
@@ -119,12 +119,13 @@ class Catalog:
         self._files.drop_database(name)
 
     def list_databases(self) -> list[str]:
-        """Names of the databases, sorted."""
+        """Names of the databases, sorted; without ``sys`` and ``paimon``, which every catalog has."""
         return self._files.list_databases()
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of a database's tables, sorted."""
-        return self._files.list_tables(database)
+        """Names of a database's tables, sorted. Raises: InvalidInputError: there is none; names similar ones."""
+        own = CATALOG_DATABASES.get(database) if database not in self.list_databases() else None
+        return self._files.list_tables(database) if own is None else list(own)
 
     def table_exists(self, name: str) -> bool:
         """Whether there is a table ``database.table``, or a branch of one, ``database.table$branch_b``.

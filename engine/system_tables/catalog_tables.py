@@ -6,12 +6,22 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.lineage.lineage import lineage_of
 from engine.lineage.settings import OpenCatalog
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+from engine.system_tables.names import CATALOG_DATABASES
 from engine.table import Table
 from filestore.options.secrets import without_secrets
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.system_table import INSTANT, LOCAL_TIME
 from lsm.errors import FluvialError
+
+
+def shown_databases(catalog: OpenCatalog) -> list[str]:
+    """The databases that users see, sorted: theirs, ``sys``, and ``paimon`` where lineage is recorded."""
+    is_recorded = lineage_of(catalog) is not None
+    own = [name for name in CATALOG_DATABASES if name != LINEAGE_DATABASE or is_recorded]
+    return sorted({*catalog.list_databases(), *own})
 
 
 class Tables(OpenCatalog, Protocol):

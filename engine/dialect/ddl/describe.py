@@ -16,7 +16,7 @@ from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import texts_table
 from engine.log.table_log import TableLog
 from engine.request.writer_options import EVEN_UNTRACKED
-from engine.system_tables.names import is_system_table
+from engine.system_tables.names import has_database, is_system_table
 from engine.table import Table
 from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
@@ -80,13 +80,13 @@ def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Ta
     """The location of a database."""
     name = context.database_name(statement.name)
     databases = context.catalog.list_databases()
-    if name not in databases:
+    if not has_database(context.catalog, name):
         raise InvalidInputError(f"no such database: database={name}{did_you_mean(name, databases)}")
-    rows = [
-        ("Catalog Name", context.catalog_name),
-        ("Namespace Name", name),
-        ("Location", f"{context.catalog.warehouse}/{name}.db"),
-    ]
+    rows = [("Catalog Name", context.catalog_name), ("Namespace Name", name)]
+    if name in databases:
+        rows.append(("Location", f"{context.catalog.warehouse}/{name}.db"))
+    else:
+        rows.append(("Comment", "tables that every catalog has; they are only read"))
     if statement.extended:
         rows.append(("Tables", str(len(context.catalog.list_tables(name)))))
     return texts_table(("info_name", "info_value"), rows)
