@@ -105,7 +105,7 @@ def strange_runs(records: Iterable[pa.RecordBatch], log: TableLog, bucket: int) 
     for batch in records:
         offsets = batch["offset"].to_numpy()
         begun = 0
-        for place in np.flatnonzero(batch[MARKER.name].is_valid()):
+        for place in np.flatnonzero(batch[MARKER.name].is_valid()).tolist():
             header, end = batch[MARKER.name][place].as_py(), int(offsets[place]) + 1
             if claimant_of(header) is not None and batch["key"][place].as_py() is None:
                 if not batch["value"][place].as_py():
