@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from engine.kafka.dead_letters import DeadLetters
+from engine.kafka.dead_letters import LETTERS_KEY, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,
     UNSTARTED_OFFSET,
@@ -106,12 +107,34 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in batches."""
+        context = TaskContext.get()
+        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS_KEY))
+        yield from self.rows(partition, letters)
+        self.flush(letters)
+
+    def letters(self, part: str | None, *, is_held: bool = False) -> ChosenLetters:
+        """For the bad records of one range.
+
+        Args:
+            part: value of a ``LettersPart``; None: all.
+            is_held: see ``DeadLetters``.
+        """
+        topic = DeadLetters(self._options.properties, self._options.dead_letter_topic, is_held=is_held)
+        return ChosenLetters(topic, None if part is None else LettersPart(part))
+
+    def flush(self, letters: ChosenLetters) -> None:
+        """Behind the rows: wait until all letters are acknowledged. Raises: FluvialError."""
+        try:
+            letters.flush()
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+    def rows(self, partition: InputPartition, letters: ChosenLetters) -> Iterator[pa.RecordBatch]:
+        """As ``read``; ``letters`` get the bad records, and are flushed by the caller."""
         offset_range, timestamp_type, is_only = partition.value
-        letters = DeadLetters(self._options.properties, self._options.dead_letter_topic)
         try:
             for records in self._without_repeated_deletes(self._records(offset_range), offset_range):
                 yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
-            letters.flush()
         except FluvialError as error:
             raise with_source_option_names(error) from None
 
@@ -206,7 +229,7 @@ class _Reader:
         records: pa.RecordBatch,
         source: OffsetRange,
         timestamp_type: int | None,
-        letters: DeadLetters,
+        letters: ChosenLetters,
         *,
         is_only: bool,
     ) -> Iterator[pa.RecordBatch]:
@@ -237,8 +260,8 @@ class _Reader:
                 f"reason={first.reason} "
                 f"fix=correct the schema, or set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic"
             )
-        letters.send(records, found.bad, source)
-        if found.rows.num_rows or found.is_truncated:
+        letters.send(records, found.bad, source, found.first_truncate)
+        if found.rows.num_rows or found.first_truncate is not None:
             yield spark_rows(found, self._arrow_schema)
 
     def _place_of(self, records: pa.RecordBatch, index: int, source: OffsetRange) -> str:

@@ -33,7 +33,7 @@ class DecodedRecords:
     kinds: pa.Array  # (rows,) int8 RowKind
     bad: Sequence[BadRecord]
     unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
-    is_truncated: bool = False  # the rows of the source before these are gone
+    first_truncate: int | None = None  # index of its record: the rows of the source before these are gone
 
 
 Decode = Callable[..., DecodedRecords]
@@ -98,8 +98,8 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
             placeholder=options.placeholder,
             with_truncates=emits_truncates,
         )
-        is_truncated = bool(found.truncates)
-        if is_truncated:
+        first_truncate = found.truncates[0] if found.truncates else None
+        if found.truncates:
             found = _behind(found, found.truncates[-1])
         rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=plain)
         marks = _named(found.unavailable)
@@ -107,7 +107,9 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
             is_moved = flags(found.old_keys.is_valid())
             columns = zip(options.key_columns, found.old_keys.flatten(), strict=True)
             marks = with_old_keys(marks, {name: each.cast(schema.field(name).type) for name, each in columns}, is_moved)
-        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks, is_truncated=is_truncated)
+        return DecodedRecords(
+            rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks, first_truncate=first_truncate
+        )
 
     def plain_rows(keys: pa.Array, values: pa.Array, _: pa.Array | None = None) -> DecodedRecords:
         return _decode_plain(keys, values, plain, options.key_columns)
@@ -168,7 +170,7 @@ def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
         return pc.cast(found.rows[field.name], field.type)
 
     rows = pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
-    if not found.is_truncated:
+    if found.first_truncate is None:
         return rows
     marker = [pa.array([TRUNCATE_KIND if each.name == ROW_KIND_COLUMN else None], each.type) for each in schema]
     return pa.concat_batches([pa.RecordBatch.from_arrays(marker, schema=schema), rows])
