@@ -244,7 +244,7 @@ def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:
     """An opened table with the log that another version of its schema names; other options stay in force."""
     options = branch_options(store.io, store.paths, schema.options)
     opened = replace(store.schema, options=in_other_place(store.schema.options, log_place(options)))
-    return replace(store, schema=opened, options=opened.table_options)
+    return replace(store, schema=opened, options=store.options_of(opened))
 
 
 def at_newest_log(store: TableStore, known_schema_id: int) -> tuple[TableStore, int]:
