@@ -200,6 +200,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "sign-log": (
         "Give the log of an older table a key: from then on only who may read the table's directory can bring files in."
     ),
+    "state-lineage": "State what a job outside Fluvial has read and written; lineage shows it as stated by hand.",
     "sync-log": "Write what bypassed a table's log into it, as the next batch would: see log.overwrite.",
     "table-diff": (
         "Count what differs between two states of a table, by rows and by columns; fluvial diff shows the rows."
@@ -293,6 +294,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {
             "impact": "impact",
             "recovery-plan": "recovery-plan",
+            "state": "state-lineage",
             "repair": "repair-lineage",
             "delete-tables": "delete-table-lineage",
             "delete-data": "delete-data-lineage",

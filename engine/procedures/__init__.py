@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.procedures.consumers import clear_consumers, reset_consumer
-from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage
+from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage, state_lineage
 from engine.procedures.maintenance.analysis import analyze
 from engine.procedures.maintenance.clustering import cluster
 from engine.procedures.maintenance.compaction import compact, compact_database
@@ -113,6 +113,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     recovery_plan,
     validate_snapshot,
     repair_lineage,
+    state_lineage,
     copy,
     export,
     migrate_table,
@@ -178,6 +179,7 @@ __all__ = [
     "rollback_to_timestamp",
     "rollback_to_watermark",
     "sign_log",
+    "state_lineage",
     "sync_log",
     "table_diff",
     "trigger_tag_automatic_creation",
