@@ -325,6 +325,11 @@ class Catalog:
         store = self.table(name).store
         logs = [(_reached(log, name, force=force), log) for log in logs_of(store)]
         former = [(_reached(log, name, force=True), log) for log in former_logs(store)]  # they hold nothing up
+        of_others = {log.topic for _, log in (*logs, *former) if log.original is not None}
+        for topic in sorted(of_others):
+            logger.warning("a topic stays, because the table was a copy: table=%s topic=%s", name, topic)
+        logs = [each for each in logs if each[1].topic not in of_others]
+        former = [each for each in former if each[1].topic not in of_others]
         self._files.drop_table(name)
         left = [log.topic for topics, log in logs if topics is None or not _removed(topics, log, force=force)]
         left += [log.topic for topics, log in former if topics is None or not _removed(topics, log, force=True)]

@@ -93,6 +93,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Commands that are imported when they are called: module and short help."""
 
 ACTIONS: Final[Mapping[str, str]] = {
+    "adopt-copy": "Let a table that was moved or restored to another place go on with its log: the original is gone.",
     "analyze": "Count rows and describe columns, for planners.",
     "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
     "clear-consumers": "Delete named readers, so that they protect no snapshots.",
@@ -253,7 +254,13 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     ),
     "log": (
         "The topic of a table.",
-        {"reset": "reset-log", "sign": "sign-log", "sync": "sync-log", "remove-login": "remove-stored-login"},
+        {
+            "reset": "reset-log",
+            "adopt-copy": "adopt-copy",
+            "sign": "sign-log",
+            "sync": "sync-log",
+            "remove-login": "remove-stored-login",
+        },
     ),
     "partition": (
         "Partitions of a table.",

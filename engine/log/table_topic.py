@@ -204,6 +204,8 @@ def _with_id(name: str, table_id: str) -> str:
 def _reason_to_keep(topics: LogTopics, log: TableLog) -> str | None:
     if log.is_adopted:
         return "it was there before the table"
+    if log.original is not None:
+        return f"the table is a copy, and the log belongs to the original: {log.original}"
     found = topics.find_topic(log.topic)
     if found is None or (log.topic_id is not None and found.topic_id != log.topic_id):
         return None  # nothing to delete, or recognized by its id

@@ -11,7 +11,7 @@ from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
 from engine.procedures.maintenance.exporting import export
 from engine.procedures.maintenance.logins import remove_stored_login
-from engine.procedures.maintenance.logs import reset_log, sign_log, sync_log
+from engine.procedures.maintenance.logs import adopt_copy, reset_log, sign_log, sync_log
 from engine.procedures.maintenance.migration import migrate_table
 from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.maintenance.purging import purge_files
@@ -104,6 +104,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_watermark,
     rescale,
     reset_log,
+    adopt_copy,
     sign_log,
     sync_log,
     remove_stored_login,
@@ -125,6 +126,7 @@ PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _
 __all__ = [
     "PROCEDURES",
     "Procedure",
+    "adopt_copy",
     "analyze",
     "audit_publish",
     "clear_consumers",
