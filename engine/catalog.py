@@ -16,7 +16,7 @@ from engine.log.catalog_login import CatalogLogin
 from engine.log.replacement import LogWanted, former_logs
 from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
-from engine.log.table_topic import NewLog, is_removed, make_topic, reached_topics
+from engine.log.table_topic import NewLog, dropped_logs, is_removed, make_topic, reached_topics
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import CATALOG_DATABASES, is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
@@ -36,7 +36,7 @@ from filestore.schema.schema_store import given_fields, new_schema, without_plac
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import InvalidInputError
 from lsm.undo import undoing_unless_visible
 
 logger = logging.getLogger("fluvial.catalog")
@@ -340,7 +340,8 @@ class Catalog:
         if if_exists and not self._files.table_exists(name):
             return []
         _check_whole(name, "CALL sys.delete_branch")
-        logs, former_ones = self._logs_of_dropped(name, force=force)
+        exists = self._files.table_exists(name)
+        logs, former_ones = dropped_logs(lambda: self._logs(name), name, exists=exists, force=force)
         own = [(reached_topics(log, name, force=force), log) for log in logs]
         former = [(reached_topics(log, name, force=True), log) for log in former_ones]  # they hold nothing up
         self._files.drop_table(name)
@@ -350,20 +351,9 @@ class Catalog:
             logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
         return left
 
-    def _logs_of_dropped(self, name: str, *, force: bool) -> tuple[list[TableLog], list[TableLog]]:
-        """The logs of a table that is dropped, and its former ones; with ``force`` also none, where no one can say."""
-        try:
-            store = self.described(name).store
-            return logs_of(store), former_logs(store)
-        except (InvalidInputError, CorruptDataError) as error:
-            if not self._files.table_exists(name) and isinstance(error, InvalidInputError):
-                raise
-            if force:
-                logger.warning("a topic may be left, the table cannot be decoded: table=%s cause='%s'", name, error)
-                return [], []
-            raise type(error)(
-                f"{error} table={name} fix='DROP TABLE {name} FORCE, or drop_table(force=True), which leaves topics'"
-            ) from error
+    def _logs(self, name: str) -> tuple[list[TableLog], list[TableLog]]:
+        store = self.described(name).store
+        return logs_of(store), former_logs(store)
 
     def _check_not_reserved(self, database: str) -> None:
         """Refuse a database that every catalog has; one that is a user's from before is fine."""

@@ -18,7 +18,7 @@ from lsm.errors import FluvialError
 
 
 def shown_databases(catalog: OpenCatalog) -> list[str]:
-    """The databases that users see, sorted: theirs, ``sys``, and ``paimon`` where lineage is recorded."""
+    """The databases that users see, sorted: their own, ``sys``, and ``paimon`` where lineage is recorded."""
     is_recorded = lineage_of(catalog) is not None
     own = [name for name in CATALOG_DATABASES if name != LINEAGE_DATABASE or is_recorded]
     return sorted({*catalog.list_databases(), *own})

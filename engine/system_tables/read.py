@@ -126,7 +126,10 @@ class SystemRead(ArrowRows):
                 yield rows.select(names).cast(target)
             return
         if self.name.is_lineage:
-            found = pa.Table.from_batches(lineage.read_lineage_table(self.catalog, self.name.system))
+            found = pa.Table.from_batches(
+                lineage.read_lineage_table(self.catalog, self.name.system),
+                schema=lineage.LINEAGE_SCHEMAS[self.name.system],
+            )
         elif self.name.table is None:
             found = catalog_rows(self.catalog, self.name.system)
         else:

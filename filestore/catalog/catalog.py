@@ -26,7 +26,7 @@ from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.file_names import check_spelling
 from filestore.layout.leftovers import is_what_a_drop_leaves
-from filestore.layout.log_key import LOG_KEY_DIRECTORY
+from filestore.layout.log_key import LOG_KEY_DIRECTORY, note_places
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
@@ -347,6 +347,7 @@ class FileCatalog:
         if not self._has_schema(self.table_path(new_name)):
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
+        note_places(self._io, self.table_path(new_name))
 
     @property
     def swapping(self) -> SwapsNames | None:
