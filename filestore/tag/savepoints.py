@@ -139,12 +139,13 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
     return DeletedSavepoint(savepoint=savepoint, data=unused.data, metadata=unused.metadata | own)
 
 
-def renew_tags(store: TableStore) -> None:
-    """Recreate missing tags of savepoints, after a crash or a deletion by another engine."""
+def renew_tags(store: TableStore, *, dry_run: bool = False) -> list[Savepoint]:
+    """Create missing tags of savepoints again, after a crash or a deletion by another engine; those without one."""
     names = set(store.snapshots.tag_names())
-    for savepoint in list_savepoints(store):
-        if savepoint.tag_name not in names:
-            store.io.create_exclusive(store.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
+    missing = [savepoint for savepoint in list_savepoints(store) if savepoint.tag_name not in names]
+    for savepoint in () if dry_run else missing:
+        store.io.create_exclusive(store.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
+    return missing
 
 
 def adopt_savepoints(source: TableStore, target: TableStore, *, up_to: int, adopted: Callable[[bytes], bytes]) -> None:
