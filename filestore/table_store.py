@@ -234,9 +234,8 @@ class TableStore:
         if is_below(path, [self.paths.root]):
             self.io.delete(path)
 
-    def delete_tag(self, name: str) -> None:
-        """Delete the file of a tag, wherever it was moved, and not of another table. Raises: UnavailableError."""
-        path = self.paths.tag(name)
+    def delete_as_opened(self, path: str) -> None:
+        """Delete a file of the branch, and none of another table that has the name by now. Raises: UnavailableError."""
         delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: self.is_as_opened())
 
     def delete_snapshot(self, snapshot: Snapshot) -> bool:
