@@ -38,7 +38,8 @@ class TableOptions(TableValues):
 
         Args:
             options: texts as the user or a schema file gives them; session prefix and old spellings are fine.
-            strict: refuse unknown keys that are not a user's own, values that no one uses, and combinations that make no sense.
+            strict: refuse unknown keys that are no notes of users, values that no one uses, and combinations that
+                make no sense.
             primary_key: the key columns of the table; defaults and checks depend on there being any.
             schema_version: of the schema file; before 3 missing keys meant something else.
 
