@@ -147,6 +147,11 @@ def _unknown(key: str) -> NotBuilt | None:
     return next((NotBuilt(instead=_UNKNOWN, closed=at) for at in closed), None)
 
 
+def seems_to_decide(key: str) -> bool:
+    """Whether an option that no one knows would close a table, by its name."""
+    return _unknown(key) is not None
+
+
 def check_closed(options: TableValues, at: At) -> None:
     """Refuse a table that has an option for which it is closed. Raises: InvalidInputError naming it.
 
