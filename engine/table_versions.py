@@ -14,7 +14,7 @@ from engine.versions import branches
 from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.branch.branches import Branch, DeletedBranch, list_branches, read_branch, rename_branch
 from filestore.branch.fast_forward import FastForward, fast_forward
-from filestore.branch.main_replacement import MainReplaced
+from filestore.branch.former_main import MainReplaced
 from filestore.branch.merge import MergeResult, merge_branch
 from filestore.commit.table_commit import CommitResult
 from filestore.diff.table_diff import open_diff
@@ -222,14 +222,16 @@ class Branches(_Kept, Generic[TableT]):
         follow_overwrite(self._table.files)
         return done
 
-    def replace_main(self, name: str, *, force: bool = False) -> MainReplaced:
+    def replace_main(self, name: str, *, force: bool = False, dry_run: bool = False) -> MainReplaced:
         """Make a branch the main one; the old main and its log go. Jobs on the branch continue.
+
+        A dry run changes nothing, and has the result of the replacement.
 
         Raises:
             InvalidInputError: no such branch, it is main already, or, without ``force``, main has a log and the branch
                 has none; a savepoint would be lost.
         """
-        return branches.replace_main(self._store, name, force=force)
+        return branches.replace_main(self._store, name, force=force, dry_run=dry_run)
 
     def diff(self, name: str, before: str | int = LATEST) -> Difference:
         """What differs between a state of the opened table and a branch's newest, by key; see ``Table.diff``."""

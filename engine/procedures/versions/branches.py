@@ -190,7 +190,7 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
 
 
 @procedure(_REPLACED, aliases=_NAME)
-def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
+def replace_main_branch(table: Table, branch: str, force: bool = False, dry_run: bool = False) -> pa.Table:
     """Make a branch the main one; the old main and its log go. Jobs on the branch continue; those on the old main fail.
 
     Args:
@@ -198,6 +198,7 @@ def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Ta
         branch: its name. main: a main branch that came by this procedure moves into the table's directory, where other
             engines look.
         force: also when main has a log and the branch has none.
+        dry_run: only show what would go.
 
     Returns:
         One row.
@@ -205,7 +206,7 @@ def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Ta
     Raises:
         InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
     """
-    done = table.branches.replace_main(branch, force=force)
+    done = table.branches.replace_main(branch, force=force, dry_run=dry_run)
     row = {
         "main_branch": done.main,
         "dropped_branch": done.dropped,

@@ -26,6 +26,7 @@ _GONE: Final = pa.schema(
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("previous_snapshot_id", pa.int64(), nullable=False),
         pa.field("current_snapshot_id", pa.int64(), nullable=False),
+        pa.field("objections", pa.string()),  # why it is refused without force; null: it is not
     ]
 )
 
@@ -54,7 +55,8 @@ def rollback(
         dry_run: only show what would go.
 
     Returns:
-        One row for each snapshot and tag that went, newest first; none when nothing is later.
+        One row for each snapshot and tag that went, newest first; none when nothing is later. ``objections`` says why
+        it is refused without force.
 
     Raises:
         InvalidInputError: not exactly one state is named or it does not exist; the rollback would cost
@@ -130,6 +132,7 @@ def _told(plan: RollbackPlan) -> pa.Table:
             "size_bytes": each.size_bytes,
             "previous_snapshot_id": plan.previous_id or plan.target.id,
             "current_snapshot_id": plan.target.id,
+            "objections": "; ".join(plan.objections) or None,
         }
         for each in plan.removals
     ]
