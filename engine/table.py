@@ -102,6 +102,11 @@ class Table:
         """The options in force."""
         return self.files.options
 
+    @property
+    def closed(self) -> str | None:
+        """Why its rows cannot be reached, of a table that was opened by ``Catalog.described``; None: they can."""
+        return self.store.closed
+
     @cached_property
     def log(self) -> TableLog | None:
         """The log, None when the table has none."""

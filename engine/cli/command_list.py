@@ -93,6 +93,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Commands that are imported when they are called: module and short help."""
 
 ACTIONS: Final[Mapping[str, str]] = {
+    "adopt-copy": "Let a table that was moved or restored to another place go on with its log: the original is gone.",
     "analyze": "Count rows and describe columns, for planners.",
     "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
     "clear-consumers": "Delete named readers, so that they protect no snapshots.",
@@ -200,6 +201,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "sign-log": (
         "Give the log of an older table a key: from then on only who may read the table's directory can bring files in."
     ),
+    "state-lineage": "State what a job outside Fluvial has read and written; lineage shows it as stated by hand.",
     "sync-log": "Write what bypassed a table's log into it, as the next batch would: see log.overwrite.",
     "table-diff": (
         "Count what differs between two states of a table, by rows and by columns; fluvial diff shows the rows."
@@ -252,7 +254,13 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     ),
     "log": (
         "The topic of a table.",
-        {"reset": "reset-log", "sign": "sign-log", "sync": "sync-log", "remove-login": "remove-stored-login"},
+        {
+            "reset": "reset-log",
+            "adopt-copy": "adopt-copy",
+            "sign": "sign-log",
+            "sync": "sync-log",
+            "remove-login": "remove-stored-login",
+        },
     ),
     "partition": (
         "Partitions of a table.",
@@ -293,6 +301,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {
             "impact": "impact",
             "recovery-plan": "recovery-plan",
+            "state": "state-lineage",
             "repair": "repair-lineage",
             "delete-tables": "delete-table-lineage",
             "delete-data": "delete-data-lineage",

@@ -9,10 +9,11 @@ Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from engine.kafka.dead_letters import DeadLetters
+from engine.kafka.dead_letters import LETTERS_KEY, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,
     UNSTARTED_OFFSET,
@@ -50,7 +51,7 @@ from engine.kafka.options import (
     ValueFormat,
     with_source_option_names,
 )
-from engine.kafka.rows import decoder, raw_rows, spark_rows
+from engine.kafka.rows import decoder, raw_rows, spark_rows, without_repeated_deletes
 from engine.kafka.source_columns import NewColumnsError
 from engine.kafka.source_topics import SourceTopics
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
@@ -106,12 +107,37 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in batches."""
-        offset_range, timestamp_type, is_only = partition.value
-        letters = DeadLetters(self._options.properties, self._options.dead_letter_topic)
+        context = TaskContext.get()
+        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS_KEY))
+        yield from self.rows(partition, letters)
+        self.flush(letters)
+
+    def letters(self, part: str | None, *, is_held: bool = False) -> ChosenLetters:
+        """For the bad records of one range.
+
+        Args:
+            part: value of a ``LettersPart``; None: all.
+            is_held: see ``DeadLetters``.
+        """
+        topic = DeadLetters(self._options.properties, self._options.dead_letter_topic, is_held=is_held)
+        return ChosenLetters(topic, None if part is None else LettersPart(part))
+
+    def flush(self, letters: ChosenLetters) -> None:
+        """Behind the rows: wait until all letters are acknowledged. Raises: FluvialError."""
         try:
-            for records in self._without_repeated_deletes(self._records(offset_range), offset_range):
-                yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
             letters.flush()
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+    def rows(self, partition: InputPartition, letters: ChosenLetters) -> Iterator[pa.RecordBatch]:
+        """As ``read``; ``letters`` get the bad records, and are flushed by the caller."""
+        offset_range, timestamp_type, is_only = partition.value
+        try:
+            found = self._records(offset_range)
+            if self._options.value_format in (ValueFormat.DEBEZIUM_JSON, ValueFormat.DEBEZIUM_AVRO):
+                found = without_repeated_deletes(found, partial(self._record_before, offset_range), self._is_delete)
+            for records in found:
+                yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
         except FluvialError as error:
             raise with_source_option_names(error) from None
 
@@ -158,27 +184,6 @@ class _Reader:
                 columns=LOG_SCHEMA.names if is_raw else [*LOG_SCHEMA.names, OLD_KEY.name],
             )
 
-    def _without_repeated_deletes(
-        self, chunks: Iterator[pa.RecordBatch], source: OffsetRange
-    ) -> Iterator[pa.RecordBatch]:
-        """The records; a tombstone that begins some is left out if the record before it deletes the same key.
-
-        The decoder sees to all others. Without this the range's border would make a second delete of Debezium's two
-        records, of which the latter has the key only.
-        """
-        if self._options.value_format not in (ValueFormat.DEBEZIUM_JSON, ValueFormat.DEBEZIUM_AVRO):
-            yield from chunks
-            return
-        before: pa.RecordBatch | None = None
-        for records in chunks:
-            count = _leading_tombstones(records)
-            if count:
-                before = before or self._record_before(source, records["offset"][0].as_py())
-                count = count if before is not None and self._deletes(before, records["key"][0]) else 0
-            before = records.slice(records.num_rows - 1)
-            if count < records.num_rows:
-                yield records.slice(count)
-
     def _record_before(self, source: OffsetRange, offset: int) -> pa.RecordBatch | None:
         """The record before an offset, also before markers of transactions; None: there is none any more."""
         source = replace(source, end_offset=offset)
@@ -188,10 +193,8 @@ class _Reader:
             found = list(self._range(source, lost.earliest_offset))
         return found[-1].slice(found[-1].num_rows - 1) if found else None
 
-    def _deletes(self, record: pa.RecordBatch, key: pa.Scalar) -> bool:
-        """Whether a record deletes the row of a key; one that cannot be read does not."""
-        if record["key"][0] != key:
-            return False
+    def _is_delete(self, record: pa.RecordBatch) -> bool:
+        """Whether a record deletes a row; one that cannot be read does not."""
         if not record["value"][0].is_valid:
             return True
         keys = pa.schema([field for field in self._arrow_schema if field.name in self._options.key_columns])
@@ -199,14 +202,14 @@ class _Reader:
             found = decoder(self._options, keys)(record["key"], record["value"], None)
         except NewColumnsError:
             return False
-        return found.kinds.to_pylist() == [int(RowKind.DELETE)]
+        return bool(found.kinds.to_pylist() == [int(RowKind.DELETE)])
 
     def _rows(
         self,
         records: pa.RecordBatch,
         source: OffsetRange,
         timestamp_type: int | None,
-        letters: DeadLetters,
+        letters: ChosenLetters,
         *,
         is_only: bool,
     ) -> Iterator[pa.RecordBatch]:
@@ -237,24 +240,14 @@ class _Reader:
                 f"reason={first.reason} "
                 f"fix=correct the schema, or set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic"
             )
-        letters.send(records, found.bad, source)
-        if found.rows.num_rows or found.is_truncated:
+        letters.send(records, found.bad, source, found.first_truncate)
+        if found.rows.num_rows or found.first_truncate is not None:
             yield spark_rows(found, self._arrow_schema)
 
     def _place_of(self, records: pa.RecordBatch, index: int, source: OffsetRange) -> str:
         """The record at an index of those with a value."""
         offsets = records["offset"].filter(records["value"].is_valid())
         return f"topic={source.topic} partition={source.partition} offset={offsets[index].as_py()}"
-
-
-def _leading_tombstones(records: pa.RecordBatch) -> int:
-    """How many records at the beginning are tombstones of one key."""
-    first = records["key"][0]
-    if records["value"][0].is_valid or not first.is_valid:
-        return 0
-    is_one = pc.and_(pc.is_null(records["value"]), pc.fill_null(pc.equal(records["key"], first), False))
-    end = pc.index(is_one, pa.scalar(False)).as_py()
-    return records.num_rows if end < 0 else int(end)
 
 
 class KafkaBatchReader(_Reader, DataSourceReader):

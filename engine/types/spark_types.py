@@ -82,6 +82,18 @@ def spark_type(data_type: DataType) -> T.DataType:
     raise InvalidInputError(f"type has no spark equivalent: type={data_type.root}")
 
 
+def described_schema(fields: Sequence[DataField]) -> T.StructType:
+    """``spark_schema`` of a table that is only described: a column of a type that Spark has not is VOID."""
+    return T.StructType([_described_field(field) for field in fields])
+
+
+def _described_field(field: DataField) -> T.StructField:
+    try:
+        return spark_schema([field])[0]
+    except InvalidInputError:
+        return T.StructField(field.name, T.NullType())
+
+
 def spark_schema(fields: Sequence[DataField]) -> T.StructType:
     """The Spark schema of table columns, in their order, with nullability and comments."""
     return T.StructType(

@@ -53,6 +53,11 @@ class TableOptions(TableValues):
             parsed.check_together()
         return parsed
 
+    @classmethod
+    def described(cls, options: Mapping[str, str], *, primary_key: Sequence[str]) -> "TableOptions":
+        """The options of a table whose rows no one reaches: what cannot be read is refused when it is asked for."""
+        return cls(canonical_options(options), described=True, has_key=bool(primary_key))
+
     def with_texts(self, texts: Mapping[str, str]) -> "TableOptions":
         """The same options but for these. Raises: InvalidInputError."""
         return self.with_only({**self.texts_by_key(), **texts})

@@ -48,7 +48,7 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
     """
     options = effective_defaults(place.layers)
     if table is not None:
-        schema = place.table(table).schema
+        schema = place.described(table).schema
         options = effective_table_options(schema.options, primary_key=schema.primary_keys)
     in_force = Layer(origin=OptionOrigin.CATALOG, options=options_in_force(place.catalog))
     catalog = effective_catalog_options([*place.layers, in_force], os.environ)

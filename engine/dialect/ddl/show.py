@@ -17,7 +17,7 @@ from engine.dialect.grammar.statements import (
     ShowTables,
 )
 from engine.dialect.scope.context import SqlContext
-from engine.dialect.scope.names import opened
+from engine.dialect.scope.names import described, opened
 from engine.dialect.scope.results import texts_table
 from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import has_database, is_system_table
@@ -43,7 +43,7 @@ def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
 
 def show_create_table(context: SqlContext, statement: ShowCreateTable) -> pa.Table:
     """The statement that creates a table again."""
-    table = opened(context, statement.name)
+    table = described(context, statement.name)
     name = ".".join(quoted_where_needed(each) for each in (context.catalog_name, *table.name.split(".")))
     return texts_table(("createtab_stmt",), [(create_statement(table, name),)])
 
@@ -60,7 +60,7 @@ def show_partitions(context: SqlContext, statement: ShowPartitions) -> pa.Table:
 
 def show_properties(context: SqlContext, statement: ShowProperties) -> pa.Table:
     """The options that are set; secrets are masked."""
-    options = without_secrets(opened(context, statement.name).schema.options)
+    options = without_secrets(described(context, statement.name).schema.options)
     if statement.key is not None:
         options = {statement.key: options.get(statement.key, f"Table has no such property: {statement.key}")}
     return texts_table(("key", "value"), options.items())
@@ -71,7 +71,7 @@ def show_columns(context: SqlContext, statement: ShowColumns) -> pa.Table:
     name = context.full_name(*statement.name)
     if is_system_table(context.catalog, name):
         return texts_table(("col_name",), [(each,) for each in context.catalog.system_table(name).schema.names])
-    schema = opened(context, statement.name).schema
+    schema = described(context, statement.name).schema
     computed = [each.name for each in TableParts.of(schema.options).computed]
     return texts_table(("col_name",), [(name,) for name in (*schema.column_names, *computed)])
 

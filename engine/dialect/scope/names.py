@@ -62,6 +62,11 @@ def opened(context: SqlContext, name: tree.Name) -> Table:
     return context.catalog.table(context.full_name(*name))
 
 
+def described(context: SqlContext, name: tree.Name) -> Table:
+    """As ``opened``, for statements that say what a table is: also of one that cannot be read."""
+    return context.catalog.described(context.full_name(*name))
+
+
 def is_ours(context: SqlContext, name: tuple[str, ...]) -> bool:
     """Whether the catalog has a table of this name, or one of the system's."""
     try:

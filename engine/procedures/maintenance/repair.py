@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, payload_path, read_payload
-from engine.log.log_faults import log_faults
+from engine.log.log_faults import log_faults, strange_records
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import MomentText, moment_ms
@@ -116,7 +116,7 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     Args:
         table: the table.
         rows: also read every row of every live file, with its checksums, and compare counts, keys, their order and
-            value ranges with the manifests.
+            value ranges with the manifests, and of the log that no record of another program is among the table's.
         progress: called with the progress.
 
     Returns:
@@ -126,7 +126,7 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     if rows:
         found += verify_rows(table.store, progress=progress)
     if table.log is not None:
-        found += _verify_log(table.store, table.log)
+        found += _verify_log(table.store, table.log, rows=rows)
     return rows_table(
         _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
     )
@@ -240,9 +240,12 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
     return paths
 
 
-def _verify_log(store: TableStore, log: TableLog) -> Iterator[Finding]:
+def _verify_log(store: TableStore, log: TableLog, *, rows: bool) -> Iterator[Finding]:
     try:
-        for each in log_faults(store, log):
+        faults = list(log_faults(store, log))
+        if rows and not any(each.refuses_writers for each in faults):
+            faults += strange_records(store, log)
+        for each in faults:
             yield Finding(check="log", subject=each.subject, problem=each.problem)
     except InvalidInputError as error:
         yield Finding(check="log", subject=log.topic, problem=str(error))

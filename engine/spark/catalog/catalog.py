@@ -121,7 +121,7 @@ class CatalogProxy(Proxy):
         """Spark's: a table's changes between two versions or times (4.2; with options since 4.3)."""
         name = self._full_name(identifier)
         proxy = self._opened(identifier, name, {})
-        table = proxy.table
+        table = proxy.open_table
         if table is None:
             raise InvalidInputError(f"a system table has no changes: table={name} fix='name the table itself'")
         request = changes_request(context)
@@ -350,7 +350,7 @@ class CatalogProxy(Proxy):
         if is_system_table(self._catalog, name):
             return TableProxy(self._session, self._catalog, name, state, None)
         try:
-            table = self._catalog.table(name)
+            table = self._catalog.described(name)
         except InvalidInputError:
             if self._exists(name):
                 raise

@@ -198,7 +198,7 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
     ],
 )
 def test_a_table_is_read_as_it_was(warehouse: Warehouse, history: Table, reference: str, number: int) -> None:
-    """FL-25, TAG-06, TAG-07, TAG-11, TAG-12, TAG-63, BR-38, BR-39: in any way that users write them."""
+    """FL-25, TAG-06, TAG-07, TAG-11, TAG-12, TAG-63, BR-38, BR-39: by number, tag and time, however written."""
     time_ms = history.store.snapshots.read(2).time_ms
     time = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     assert warehouse.rows(f"SELECT n FROM {reference.format(time=time)}") == [("n",), (number,)]

@@ -217,9 +217,8 @@ def test_the_databases_that_every_catalog_has_are_listed_and_used(spark: SparkSe
             assert session.catalog.databaseExists(database)
             assert table in [each.name for each in session.catalog.listTables(database)]
         assert listed(session, "SHOW DATABASES") == ["d", "paimon", "sys"]
-        assert ("Namespace Name", "paimon") in [
-            tuple(each) for each in session.sql("DESCRIBE DATABASE paimon").collect()
-        ]
+        described = session.sql("DESCRIBE DATABASE paimon").collect()
+        assert ("Namespace Name", "paimon") in [tuple(each) for each in described]
         for text in (
             "ALTER TABLE paimon.job_startup ADD COLUMN x INT",
             "ALTER TABLE paimon.job_startup SET ('a' = 'b')",
