@@ -7,6 +7,7 @@ none waits for a restart or has failed, and the brokers answer.
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,11 +170,15 @@ def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
 
 
 def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
+        # its directory may be one that all write to, where others could put a link at a name that they guess
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f".{path.name}.", dir=path.parent, delete=False, encoding="utf-8"
+        ) as made:
+            made.write(text + "\n")
+            os.fchmod(made.fileno(), 0o644)
+        os.replace(made.name, path)
     except OSError as error:
         raise InvalidInputError(
             f"health file cannot be written: health.file={path} reason={error.strerror} fix=name a writable file"

@@ -59,7 +59,7 @@ def sending_letters(frame: DataFrame, part: LettersPart) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLocalProperty(LETTERS_KEY, None)  # type: ignore[arg-type]
+        context.setLocalProperty(LETTERS_KEY, None)
 
 
 def rows_behind(frame: DataFrame, place: TruncatePlace) -> DataFrame:
