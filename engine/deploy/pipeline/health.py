@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from engine.deploy.config.operation_config import HealthConfig
 from engine.deploy.pipeline.job_watch import NO_WATCH
 from engine.deploy.pipeline.supervision import PipelineState
+from engine.runtime.logs import warn_if_open
 from lsm.errors import InvalidInputError
 
 _EVERY_S: Final = 2.0
@@ -161,12 +162,14 @@ def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
             """Probes every few seconds are not logged."""
 
     try:
-        return ThreadingHTTPServer((config.host, config.port or 0), Handler)
+        server = ThreadingHTTPServer((config.host, config.port or 0), Handler)
     except OSError as error:
         raise InvalidInputError(
             f"health cannot be served: health.host={config.host} health.port={config.port} reason={error.strerror} "
             "fix=choose another port"
         ) from error
+    warn_if_open(config.host, server.server_port, shows="the job's state, with names of tables")
+    return server
 
 
 def _replace(path: Path, text: str) -> None:
