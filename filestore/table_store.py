@@ -82,10 +82,10 @@ class TableStore:
     def __post_init__(self) -> None:
         """Raises: InvalidInputError for data in a place that the opener does not allow."""
         if self.closed is None and (inner := self.options.data_file_directory) is not None:
-            check_inner(inner, self.paths.root, self._allowed)
+            check_inner(inner, self.paths.root, self.allowed_outside)
 
     @property
-    def _allowed(self) -> str | None:
+    def allowed_outside(self) -> str | None:
         """Where its opener allows files outside of the table's directory."""
         return None if self.catalog is None else self.catalog.options.get(CatalogOptions.external_paths_allowed.key)
 
@@ -174,7 +174,7 @@ class TableStore:
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
             format=self.options.manifest_format,
-            external_roots=external_roots(self.schema.options, self._allowed),
+            external_roots=external_roots(self.schema.options, self.allowed_outside),
         )
 
     def with_options(self, options: Mapping[str, str]) -> Self:
