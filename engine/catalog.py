@@ -151,13 +151,9 @@ class Catalog:
 
         ``Table.closed`` says why it cannot; then no way leads from this object to rows or files.
 
-        Args:
-            name: as of ``table``, like ``branch``.
-            branch: see there.
+        ``name`` and ``branch`` are as of ``table``.
 
-        Raises:
-            InvalidInputError: no such table or branch.
-            CorruptDataError: its schema cannot be decoded.
+        Raises: InvalidInputError: no such table or branch. CorruptDataError: its schema cannot be decoded.
         """
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch, to_describe=True)))
@@ -357,12 +353,11 @@ class Catalog:
         except (InvalidInputError, CorruptDataError) as error:
             if not self._files.table_exists(name) and isinstance(error, InvalidInputError):
                 raise
-            if force:
-                logger.warning("a topic may be left, the table cannot be decoded: table=%s cause='%s'", name, error)
-                return [], []
-            raise type(error)(
-                f"{error} table={name} fix='DROP TABLE {name} FORCE, or drop_table(force=True), which leaves topics'"
-            ) from error
+            if not force:
+                words = f"{error} table={name} fix='DROP TABLE {name} FORCE, or drop_table(force=True): topics stay'"
+                raise type(error)(words) from error
+            logger.warning("a topic may be left, the table cannot be decoded: table=%s cause='%s'", name, error)
+            return [], []
 
     def _check_not_reserved(self, database: str) -> None:
         """Refuse a database that every catalog has; one that is a user's from before is fine."""

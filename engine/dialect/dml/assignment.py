@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from engine.types.quoting import quoted
 from engine.types.spark_types import is_same_type, is_wider_type, spark_type
 from engine.types.text_length import limit_of, within_length
+from filestore.types.casts import unquoted_default
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
@@ -65,7 +66,7 @@ def default_value(field: DataField) -> Column:
         InvalidInputError: it is NOT NULL and has no default.
     """
     if field.default_value is not None:
-        return F.lit(field.default_value).cast(spark_type(field.type)).alias(field.name)
+        return F.lit(unquoted_default(field.default_value)).cast(spark_type(field.type)).alias(field.name)
     if not field.type.nullable:
         raise InvalidInputError(f"a NOT NULL column is left out: column={field.name} fix=give it a value")
     return F.lit(None).cast(spark_type(field.type)).alias(field.name)
@@ -75,7 +76,7 @@ def default_sql(field: DataField) -> str:
     """The same as SQL text; NULL for a column without a default, which the column may refuse."""
     if field.default_value is None:
         return "NULL"
-    escaped = field.default_value.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = unquoted_default(field.default_value).replace("\\", "\\\\").replace("'", "\\'")
     return f"CAST('{escaped}' AS {sql_type(spark_type(field.type))})"
 
 
