@@ -84,7 +84,10 @@ def test_a_stream_from_a_changelog_is_the_stream_from_its_snapshot(tmp_path: Pat
 def test_a_time_and_a_consumer_are_found_in_changelogs(tmp_path: Path) -> None:
     table = made(tmp_path, "lookup")
     newest = table.store.snapshots.ids()[-1]
-    times = {"scan.mode": "from-timestamp", "scan.timestamp-millis": str(table.store.snapshots.read(newest - 3).time_ms)}
+    times = {
+        "scan.mode": "from-timestamp",
+        "scan.timestamp-millis": str(table.store.snapshots.read(newest - 3).time_ms),
+    }
     at_time, all_changes = changes(table, options=times), changes_from(table, newest - 5)
     list(expire_snapshots(table.store, ONE))
     table = Catalog(str(tmp_path)).table("db.t")
