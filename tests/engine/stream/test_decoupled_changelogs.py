@@ -126,5 +126,5 @@ def test_a_changelog_that_expires_under_a_stream_is_a_loss_that_is_named(tmp_pat
     with table.stream(None, follow=False, options=start) as stream:
         next(iter(stream))
         list(expire_changelogs(table.store, ONE))
-        with pytest.raises(CorruptDataError, match="log.on-offset-lost"):
+        with pytest.raises(CorruptDataError, match=r"log\.on-offset-lost"):
             list(stream)
