@@ -152,13 +152,9 @@ class Catalog:
 
         ``Table.closed`` says why it cannot; then no way leads from this object to rows or files.
 
-        Args:
-            name: as of ``table``, like ``branch``.
-            branch: see there.
+        ``name`` and ``branch`` are as of ``table``.
 
-        Raises:
-            InvalidInputError: no such table or branch.
-            CorruptDataError: its schema cannot be decoded.
+        Raises: InvalidInputError: no such table or branch. CorruptDataError: its schema cannot be decoded.
         """
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch, to_describe=True)))

@@ -142,7 +142,9 @@ class FileTable(TableView):
         index: Iterable[IndexManifestEntry] = (),
     ) -> TableWrite:
         """Writes files; see ``TableWrite``."""
-        return TableWrite(self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index)
+        return TableWrite(
+            self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index, fills_defaults=True
+        )
 
     def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
         """Publishes files; see ``TableCommit``."""

@@ -116,9 +116,9 @@ def check_option(key: str, text: str) -> None:
         suffix = FieldOptions.declared[split[1]]
         Option(key, suffix.parse, None, suffix.doc, suffix.decides).read({key: text})
         return
+    if (found := not_built(key, text)) is not None:
+        raise no_effect(key, text, found)
     if key in NOT_BUILT:
-        if (found := not_built(key, text)) is not None:
-            raise no_effect(key, text, found)
         return
     if key in ELSEWHERE:
         raise InvalidInputError(f"option is not a table's: option={key} belongs_to='{ELSEWHERE[key]}'")

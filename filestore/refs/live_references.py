@@ -15,9 +15,10 @@ from functools import partial
 from typing import Final
 
 from filestore.layout.branch_names import is_merge_tag
-from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH
 from filestore.refs.pending_tags import find_pending, pending_tags
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
+from filestore.snapshot.changelogs import changelog_ids, find_changelog
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError, UnavailableError
@@ -115,7 +116,7 @@ def savepoint_references(store: TableStore) -> list[LiveReference]:
 
 def changelog_references(store: TableStore) -> list[LiveReference]:
     """The changelogs of the table's own branch that outlived their snapshots."""
-    found = [_changelog(store, each) for each in _changelog_ids(store)]
+    found = [_changelog(store, each) for each in changelog_ids(store.io, store.paths)]
     return [each for each in found if each is not None]
 
 
@@ -154,7 +155,7 @@ def readable_references(store: TableStore) -> tuple[list[LiveReference], list[tu
         reads: list[tuple[str, Callable[[], LiveReference | None]]] = [
             *((f"tag {name}", partial(_find_tag, there, name)) for name in there.snapshots.tag_names()),
             *((f"savepoint {each}", partial(_savepoint, there, each)) for each in savepoint_ids(there)),
-            *((f"changelog {each}", partial(_changelog, there, each)) for each in _changelog_ids(there)),
+            *((f"changelog {each}", partial(_changelog, there, each)) for each in changelog_ids(there.io, there.paths)),
         ]
         for name, read in reads:
             try:
@@ -209,15 +210,5 @@ def _savepoint(store: TableStore, savepoint_id: int) -> LiveReference | None:
 
 
 def _changelog(store: TableStore, snapshot_id: int) -> LiveReference | None:
-    path = store.paths.changelog(snapshot_id)
-    try:
-        snapshot = Snapshot.from_json(store.io.read_bytes(path), source=path)
-    except FileNotFoundError:
-        return None
-    return changelog_reference(store, snapshot)
-
-
-def _changelog_ids(store: TableStore) -> list[int]:
-    names = store.io.list_names(store.paths.changelog_dir)
-    numbers = (name.removeprefix(CHANGELOG_PREFIX) for name in names if name.startswith(CHANGELOG_PREFIX))
-    return [int(number) for number in numbers if number.isascii() and number.isdigit()]
+    snapshot = find_changelog(store.io, store.paths, snapshot_id)
+    return None if snapshot is None else changelog_reference(store, snapshot)

@@ -17,6 +17,7 @@ from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
 from engine.types.spark_types import is_same_type, is_wider_type, spark_type
 from engine.types.text_length import limit_of, within_length
+from filestore.types.casts import unquoted_default
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
@@ -162,7 +163,7 @@ def default_value(field: DataField) -> Column:
         InvalidInputError: it is NOT NULL and has no default.
     """
     if field.default_value is not None:
-        return F.lit(field.default_value).cast(spark_type(field.type)).alias(field.name)
+        return F.lit(unquoted_default(field.default_value)).cast(spark_type(field.type)).alias(field.name)
     if not field.type.nullable:
         raise InvalidInputError(f"a NOT NULL column is left out: column={field.name} fix=give it a value")
     return F.lit(None).cast(spark_type(field.type)).alias(field.name)
@@ -172,7 +173,7 @@ def default_sql(field: DataField) -> str:
     """The same as SQL text; NULL for a column without a default, which the column may refuse."""
     if field.default_value is None:
         return "NULL"
-    escaped = field.default_value.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = unquoted_default(field.default_value).replace("\\", "\\\\").replace("'", "\\'")
     return f"CAST('{escaped}' AS {sql_type(spark_type(field.type))})"
 
 
@@ -212,9 +213,9 @@ def _is_up_cast(given: T.DataType, wanted: T.DataType) -> bool:
     if isinstance(wanted, T.StringType):
         return isinstance(given, T.AtomicType)
     if isinstance(given, T.DecimalType) and type(wanted) in _DIGITS:
-        return given.scale == 0 and given.precision < _DIGITS[type(wanted)]
+        return bool(given.scale == 0 and given.precision < _DIGITS[type(wanted)])
     if isinstance(wanted, T.DecimalType) and type(given) in _DIGITS:
-        return _DIGITS[type(given)] <= wanted.precision - wanted.scale
+        return bool(_DIGITS[type(given)] <= wanted.precision - wanted.scale)
     if isinstance(given, _NUMBERS) and isinstance(wanted, _NUMBERS):
         return _NUMBERS.index(type(given)) < _NUMBERS.index(type(wanted))
     return is_wider_type(given, wanted) or type(wanted) in _UP_CASTS.get(type(given), ())
