@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from engine.checkpoint.run_lock import LOCK_FILE
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA
 from engine.kafka.offsets import from_json
 from lsm.errors import InvalidInputError
@@ -36,7 +37,7 @@ def read_checkpoint(location: str) -> CheckpointState | None:
     """
     root = Path(location.removeprefix("file://"))
     if not (root / "metadata").exists():
-        if root.is_dir() and any(root.iterdir()):
+        if root.is_dir() and any(each.name != LOCK_FILE for each in root.iterdir()):
             raise InvalidInputError(
                 f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=use another directory"
             )
