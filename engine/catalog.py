@@ -16,7 +16,7 @@ from engine.log.catalog_login import CatalogLogin
 from engine.log.replacement import LogWanted, former_logs
 from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
-from engine.log.table_topic import NewLog, make_topic, remove_topic
+from engine.log.table_topic import NewLog, is_own, make_topic, remove_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
@@ -32,7 +32,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options, given_to_table
 from filestore.schema.row_counts import seen_schema
-from filestore.schema.schema_store import given_fields, new_schema, without_place
+from filestore.schema.schema_store import given_fields, new_schema, warn_of_other_shape, without_place
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -188,6 +188,7 @@ class Catalog:
             OutcomeUnknownError: the brokers did not confirm the claim of ``log.kafka.topic``. No table was made.
         """
         if if_not_exists and self._files.table_exists(name):
+            warn_of_other_shape(name, self.table(name).schema, schema, primary_key, partition_by, options)
             return self.table(name)
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))
@@ -323,13 +324,8 @@ class Catalog:
             return []
         _check_whole(name, "CALL sys.delete_branch")
         store = self.table(name).store
-        logs = [(_reached(log, name, force=force), log) for log in logs_of(store)]
-        former = [(_reached(log, name, force=True), log) for log in former_logs(store)]  # they hold nothing up
-        of_others = {log.topic for _, log in (*logs, *former) if log.original is not None}
-        for topic in sorted(of_others):
-            logger.warning("a topic stays, because the table was a copy: table=%s topic=%s", name, topic)
-        logs = [each for each in logs if each[1].topic not in of_others]
-        former = [each for each in former if each[1].topic not in of_others]
+        logs = [(_reached(log, name, force=force), log) for log in logs_of(store) if is_own(log)]
+        former = [(_reached(log, name, force=True), log) for log in former_logs(store) if is_own(log)]  # no hurry
         self._files.drop_table(name)
         left = [log.topic for topics, log in logs if topics is None or not _removed(topics, log, force=force)]
         left += [log.topic for topics, log in former if topics is None or not _removed(topics, log, force=True)]

@@ -23,7 +23,9 @@ from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.job")
 
-LOCK_FILE: Final = ".fluvial-run"
+OWN_FILES: Final = ".fluvial-"
+"""Begins the names of Fluvial's files in Spark's checkpoints."""
+LOCK_FILE: Final = f"{OWN_FILES}run"
 _WAIT_S: Final = 0.5
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EROFS, errno.EACCES})
 

@@ -175,6 +175,14 @@ def remove_topic(topics: LogTopics, log: TableLog) -> str | None:
     return reason
 
 
+def is_own(log: TableLog) -> bool:
+    """Whether a log is that of the table itself; a warning says that it belongs to what the table is a copy of."""
+    original = log.original
+    if original is not None:
+        logger.warning("a topic stays, because the table is a copy: topic=%s original=%s", log.topic, original)
+    return original is None
+
+
 def undo_topic(properties: KafkaProperties, topic: TableTopic) -> None:
     """Delete a topic that was made for a table that was not made then. Raises: FluvialError."""
     if topic.is_adopted:
@@ -204,8 +212,8 @@ def _with_id(name: str, table_id: str) -> str:
 def _reason_to_keep(topics: LogTopics, log: TableLog) -> str | None:
     if log.is_adopted:
         return "it was there before the table"
-    if log.original is not None:
-        return f"the table is a copy, and the log belongs to the original: {log.original}"
+    if not is_own(log):
+        return "the table is a copy, and the log belongs to the original"
     found = topics.find_topic(log.topic)
     if found is None or (log.topic_id is not None and found.topic_id != log.topic_id):
         return None  # nothing to delete, or recognized by its id

@@ -37,7 +37,7 @@ from engine.deploy.config.json_schema import schema_text
 from engine.deploy.config.operation_config import LoggingConfig
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
-from engine.deploy.plan import DeployPlan, make_plan
+from engine.deploy.plan import DeployPlan, PlannedAction, make_plan
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.scratch import private_path
 from engine.runtime.spark_log import last_lines, spark_output
@@ -200,7 +200,7 @@ def validate(
     for config, job in zip(configs, jobs, strict=True):
         if job.absent:
             notes().print(f"{config}: not here, not checked: {', '.join(job.absent)}", soft_wrap=True, markup=False)
-        check_job(job, with_sql=True, with_functions=True)
+        check_job(job, with_sql=True, with_functions=True, with_targets=not online)
         if online:
             _refuse(make_plan(job))
     if as_json:
@@ -240,7 +240,7 @@ def plan(
     With --from-topics and without a job file: show what the change topics of a database would become, from records
     that are there: every table, its key, its columns, what they lose and what is refused.
 
-    Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there are changes.
+    Exit codes: 0; 2 what is wanted cannot be; 3 (with --detailed-exitcode) there are changes.
     """
     if asked is not None:
         return _plan_topics(asked, written, as_json)
@@ -321,7 +321,11 @@ def _shown_step(step: AppliedStep) -> dict[str, Any]:
 
 
 def _refuse(made: DeployPlan) -> None:
-    problems = [f"{each.kind} {each.name}: {each.fact}" for each in made.steps if each.action.value == "refuse"]
+    problems = [
+        f"{each.kind} {each.name}: {each.fact}"
+        for each in made.steps
+        if each.action is PlannedAction.REFUSE or each.is_before_run
+    ]
     if problems:
         raise InvalidInputError("; ".join(problems))
 
