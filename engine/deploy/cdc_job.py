@@ -17,12 +17,12 @@ from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
 from engine.cdc.topics import PatternTopics
-from engine.checkpoint.run_lock import held_checkpoints
 from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
+from engine.deploy.pipeline.run_lock import held_checkpoints
 from engine.deploy.pipeline.supervision import Attempts
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end

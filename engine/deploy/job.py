@@ -11,13 +11,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.checkpoint.run_lock import held_checkpoints
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.pipeline.health import health_of
 from engine.deploy.pipeline.job_watch import ClusterWatch, Watched, watching
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
+from engine.deploy.pipeline.run_lock import held_checkpoints
 from engine.deploy.pipeline.sources import kafka_options
 from engine.deploy.pipeline.supervision import Supervisor
 from engine.deploy.pipeline.table_changes import ensure_table

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.lineage.lineage import merged_lineage
-from engine.lineage.statements import Statement, named_tables, stated_records, statements_of_events
 from engine.lineage.store.entities import LineageRecords, TableLineage
 from engine.lineage.store.sql_copy import as_sql, copied_records
 from engine.lineage.store.store import LineageMeta, of_columns
 from engine.lineage.tables import require_lineage
 from engine.lineage.truth.checked import check_tables, checked_meta
 from engine.lineage.truth.corrections import Corrections, Counts
+from engine.lineage.truth.statements import Statement, named_tables, stated_records, statements_of_events
 from engine.lineage.truth.tables_now import TablesNow
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from engine.checkpoint.run_lock import OWN_FILES
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, PipelineConfig
+from engine.deploy.pipeline.run_lock import OWN_FILES
 from engine.kafka.offsets import from_json
 from lsm.errors import InvalidInputError
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.run_lock import LOCK_FILE, held_checkpoints
 from engine.cli.app import run_command
 from engine.deploy.pipeline.checkpoints import read_checkpoint
+from engine.deploy.pipeline.run_lock import LOCK_FILE, held_checkpoints
 from engine.runtime.spark_messages import fluvial_error
 from lsm.errors import InvalidInputError, TakenOverError
 
 HOLDER = """
 import sys, time
-from engine.checkpoint.run_lock import held_checkpoints
+from engine.deploy.pipeline.run_lock import held_checkpoints
 with held_checkpoints([sys.argv[1]]) as is_held:
     print(is_held, flush=True)
     time.sleep(600)
