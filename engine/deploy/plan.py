@@ -264,7 +264,7 @@ def _place_of(config: JobConfig, pipeline: PipelineConfig) -> DeployStep:
         action = PlannedAction.CHANGE
         fact += (
             ", another transform than its last run had: rows that are written stay as that one made them; a new "
-            "checkpoint and an emptied table write all anew"
+            "checkpoint and an emptied table write all again"
         )
     return DeployStep(action=action, kind="pipeline", name=pipeline.name, fact=fact)
 

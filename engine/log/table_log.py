@@ -16,7 +16,7 @@ from engine.log.table_codec import record_codec, registered
 from engine.request.option_check import CLIENT_PREFIX
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
-from filestore.layout.log_key import KeyPlace, read_log_key
+from filestore.layout.log_key import LogKeyPlace, read_log_key
 from filestore.options.log_login import openers_of, trusted_options, with_given
 from filestore.options.log_place import in_other_place, log_place
 from filestore.options.table_options import TableOptions
@@ -63,7 +63,7 @@ class TableLog:
     generation: int = 0  # which of the table's logs, see ``Snapshot.log_generation``
     is_adopted: bool = False  # the topic existed before the table, and begins with its claim
     key: MarkerKey | None = None  # None: an older table, see ``sys.sign_log``
-    key_place: KeyPlace | None = field(default=None, compare=False, repr=False)
+    key_place: LogKeyPlace | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
@@ -231,8 +231,8 @@ def _key(store: TableStore, name: str | None) -> MarkerKey | None:
     return MarkerKey(secret=secret, place=f"table={store.name} log.marker-key={name}")
 
 
-def _key_place(store: TableStore, name: str | None) -> KeyPlace | None:
-    return None if name is None else KeyPlace(io=store.io, root=store.paths.root, name=name)
+def _key_place(store: TableStore, name: str | None) -> LogKeyPlace | None:
+    return None if name is None else LogKeyPlace(io=store.io, root=store.paths.root, name=name)
 
 
 def log_options(

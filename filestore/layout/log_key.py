@@ -46,12 +46,12 @@ def make_log_key(io: FileIO, root: str) -> str:
         io.write_new(_path(root, name), secret, mode=0o600)
     else:
         io.write_new(_path(root, name), secret)
-    KeyPlace(io=io, root=root, name=name).note()
+    LogKeyPlace(io=io, root=root, name=name).note()
     return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPlace:
+class LogKeyPlace:
     """Where the key of a log lies. Picklable."""
 
     io: FileIO
@@ -120,7 +120,7 @@ def note_places(io: FileIO, root: str) -> None:
     """Note that all logs of a table belong to its directory as it lies here. Raises: UnavailableError."""
     for name in io.list_names(f"{root}/{LOG_KEY_DIRECTORY}"):
         if name.endswith(_PLACE):
-            KeyPlace(io=io, root=root, name=name.removesuffix(_PLACE)).note()
+            LogKeyPlace(io=io, root=root, name=name.removesuffix(_PLACE)).note()
 
 
 def read_log_key(io: FileIO, root: str, name: str) -> bytes | None:

@@ -53,14 +53,14 @@ def held_checkpoints(
             if lock is None:
                 continue
             held.callback(os.close, lock)
-            is_told = False
+            is_logged = False
             while not _is_locked(lock, location):
                 error = _refusal(lock, location)
                 if not waits:
                     raise error
-                if not is_told:
+                if not is_logged:
                     logger.warning("waits until another run has ended: %s", error)
-                    is_told = True
+                    is_logged = True
                 if (stop or threading.Event()).wait(_WAIT_S):
                     yield False
                     return
@@ -79,7 +79,7 @@ def _opened(location: str) -> int | None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         return os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:  # whoever cannot write there gets Spark's error about that
+    except OSError as error:  # Spark reports where it cannot write
         logger.info("checkpoint without a lock: checkpoint=%s reason=%s", location, error)
         return None
 

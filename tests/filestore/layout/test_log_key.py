@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from filestore.io.file_io import LocalFileIO
-from filestore.layout.log_key import KeyPlace, make_log_key, note_places, read_log_key, remove_log_key
+from filestore.layout.log_key import LogKeyPlace, make_log_key, note_places, read_log_key, remove_log_key
 from lsm.errors import UnavailableError
 from tests.support.faults import MemoryFileIO
 
@@ -71,7 +71,7 @@ def restored_elsewhere(there: Path) -> Path:
 
 def moved_twice_with_another_in_its_place(there: Path) -> Path:
     now = moved(there)
-    KeyPlace(io=LocalFileIO(), root=str(now), name=key_in(now)).original()
+    LogKeyPlace(io=LocalFileIO(), root=str(now), name=key_in(now)).original()
     shutil.copytree(now, there)
     return now
 
@@ -97,7 +97,7 @@ def test_a_copy_of_a_directory_is_known_by_its_key(
 ) -> None:
     make_log_key(LocalFileIO(), str(tmp_path / "t"))
     root = change(tmp_path / "t")
-    place = KeyPlace(io=LocalFileIO(), root=str(root), name=key_in(root))
+    place = LogKeyPlace(io=LocalFileIO(), root=str(root), name=key_in(root))
     for _ in range(2):
         assert place.original() == (str(tmp_path / "t") if is_copy else None)
     note_places(LocalFileIO(), str(root))
@@ -107,14 +107,14 @@ def test_a_copy_of_a_directory_is_known_by_its_key(
 
 
 def test_where_files_have_no_numbers_a_directory_is_its_address() -> None:
-    """Also with the other words for s3; what nothing is noted of, or is broken, is noted anew."""
+    """Also with the other words for s3; what nothing is noted of, or is broken, is noted again."""
     io = MemoryFileIO()
     name = make_log_key(io, "s3a://b/lake/t")
-    assert KeyPlace(io=io, root="s3://b/lake/t/", name=name).original() is None
+    assert LogKeyPlace(io=io, root="s3://b/lake/t/", name=name).original() is None
     body = io.read_bytes(f"s3a://b/lake/t/log-key/{name}.place")
     assert json.loads(body) == {"version": 1, "place": "s3://b/lake/t"}
     io.write_new(f"s3://b/copy/t/log-key/{name}.place", body)
-    place = KeyPlace(io=io, root="s3://b/copy/t", name=name)
+    place = LogKeyPlace(io=io, root="s3://b/copy/t", name=name)
     assert place.original() == "s3://b/lake/t"
     for broken in (b"", b"{}", b"7"):
         io.replace(f"s3://b/copy/t/log-key/{name}.place", broken)

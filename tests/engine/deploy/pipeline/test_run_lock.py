@@ -32,7 +32,7 @@ def holder(location: Path) -> "subprocess.Popen[str]":
     return found
 
 
-def test_a_second_run_is_refused_at_its_start_and_told_who_holds_it(
+def test_a_second_run_is_refused_at_its_start_and_learns_who_holds_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also one that is paused holds it; one that was killed does not, whatever the clocks say."""
