@@ -32,7 +32,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options, given_to_table
 from filestore.schema.row_counts import seen_schema
-from filestore.schema.schema_store import given_fields, new_schema, without_place
+from filestore.schema.schema_store import given_fields, new_schema, warn_of_other_shape, without_place
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -201,6 +201,7 @@ class Catalog:
             OutcomeUnknownError: the brokers did not confirm the claim of ``log.kafka.topic``. No table was made.
         """
         if if_not_exists and self._files.table_exists(name):
+            warn_of_other_shape(name, self.table(name).schema, schema, primary_key, partition_by, options)
             return self.table(name)
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))

@@ -18,6 +18,7 @@ from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
     METRICS_OPTIONS,
+    WAIT_OPTION,
     import_from_here,
     set_up_logging,
     with_metrics,
@@ -100,6 +101,7 @@ def _text_of_flags(
 @cdc.command("run")
 @click.option("--once", is_flag=True, help="Take what is there, and end.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@WAIT_OPTION
 @METRICS_OPTIONS[0]
 @METRICS_OPTIONS[1]
 @_with_job
@@ -109,6 +111,7 @@ def run_database(
     chosen: Chosen,
     once: bool,
     quiet: bool,
+    waits: bool,
     metrics_port: int | None,
     metrics_file: str | None,
 ) -> int:
@@ -131,7 +134,7 @@ def run_database(
         console().print(f"batch {report.batch_id}: {counts}" + (f", parked: {', '.join(parked)}" if parked else ""))
 
     with stop_on_signals(stop, (signal.SIGTERM,)):
-        run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop)
+        run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop, waits=waits)
     if database.commit.trigger.processing_time is None:
         return ended_code(cdc_state(job, database))
     return 0

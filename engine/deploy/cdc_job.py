@@ -22,6 +22,7 @@ from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
+from engine.deploy.pipeline.run_lock import held_checkpoints
 from engine.deploy.pipeline.supervision import Attempts
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
@@ -122,6 +123,7 @@ def run_cdc(
     spark: SparkSession | None = None,
     on_batch: Callable[[BatchReport], None] = lambda _: None,
     stop: threading.Event | None = None,
+    waits: bool = False,
 ) -> BatchReport | None:
     """Run a database's query until it ends, fails, or ``stop`` is set; then the running batch ends first.
 
@@ -134,12 +136,13 @@ def run_cdc(
         spark: the session to use; None: one with the job's settings, stopped at the end.
         on_batch: called after a batch, in the calling thread.
         stop: set by another thread or a signal handler.
+        waits: where another run has the checkpoint, start when it has ended, instead of an error.
 
     Returns:
         The newest batch; None: there was none.
 
     Raises:
-        InvalidInputError: settings that do not go together; nothing was started.
+        InvalidInputError: settings that do not go together, or another run has the checkpoint; nothing was started.
         UnavailableError: the brokers do not answer.
         FluvialError: the query failed; what is committed stays.
     """
@@ -164,7 +167,9 @@ def run_cdc(
         database.has_written(report)
         on_batch(report)
 
-    with health_of_database(config, database):
+    with held_checkpoints([checkpoint], waits=waits, stop=stop) as is_held, health_of_database(config, database):
+        if not is_held:
+            return None
         spark = spark or job_session(config)
         try:
             with metrics_of_database(config, spark, settings, catalog, database):

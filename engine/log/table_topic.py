@@ -190,7 +190,7 @@ def dropped_logs(
     """
     try:
         logs, former = known()
-        of_others = {log.topic for log in (*logs, *former) if log.original is not None}
+        return [each for each in logs if is_own(each)], [each for each in former if is_own(each)]
     except (InvalidInputError, CorruptDataError) as error:
         if not exists and isinstance(error, InvalidInputError):
             raise
@@ -200,10 +200,6 @@ def dropped_logs(
         raise type(error)(
             f"{error} table={name} fix='DROP TABLE {name} FORCE, or drop_table(force=True), which leaves topics'"
         ) from error
-    for topic in sorted(of_others):
-        logger.warning("a topic stays, because the table was a copy: table=%s topic=%s", name, topic)
-    own, own_former = ([each for each in found if each.topic not in of_others] for found in (logs, former))
-    return own, own_former
 
 
 def reached_topics(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
@@ -236,6 +232,14 @@ def is_removed(topics: LogTopics, log: TableLog, *, force: bool) -> bool:
     return True
 
 
+def is_own(log: TableLog) -> bool:
+    """Whether a log is that of the table itself; a warning says that it belongs to what the table is a copy of."""
+    original = log.original
+    if original is not None:
+        logger.warning("a topic stays, because the table is a copy: topic=%s original=%s", log.topic, original)
+    return original is None
+
+
 def undo_topic(properties: KafkaProperties, topic: TableTopic) -> None:
     """Delete a topic that was made for a table that was not made then. Raises: FluvialError."""
     if topic.is_adopted:
@@ -265,8 +269,8 @@ def _with_id(name: str, table_id: str) -> str:
 def _reason_to_keep(topics: LogTopics, log: TableLog) -> str | None:
     if log.is_adopted:
         return "it was there before the table"
-    if log.original is not None:
-        return f"the table is a copy, and the log belongs to the original: {log.original}"
+    if not is_own(log):
+        return "the table is a copy, and the log belongs to the original"
     found = topics.find_topic(log.topic)
     if found is None or (log.topic_id is not None and found.topic_id != log.topic_id):
         return None  # nothing to delete, or recognized by its id

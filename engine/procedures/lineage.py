@@ -15,7 +15,7 @@ from engine.lineage.store.store import LineageMeta, of_columns
 from engine.lineage.tables import require_lineage
 from engine.lineage.truth.checked import check_tables, checked_meta
 from engine.lineage.truth.corrections import Corrections, Counts
-from engine.lineage.truth.stated_runs import StatedRun, named_tables, stated_records, statements_of_events
+from engine.lineage.truth.statements import JobStatement, named_tables, stated_records, statements_of_events
 from engine.lineage.truth.tables_now import TablesNow
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
@@ -133,7 +133,7 @@ def state_lineage(
     if events is not None:
         statements = statements_of_events(events, catalog.warehouse)
     else:
-        statements = [StatedRun(job=job or "", reads=named_tables(reads), writes=named_tables(writes))]
+        statements = [JobStatement(job=job or "", reads=named_tables(reads), writes=named_tables(writes))]
     made = [stated_records(catalog, each, now_ms=lineage.now_ms()) for each in statements]
     lineage.store(merged_lineage(made))
     return rows_table(_STATED, [row for each in made for row in _stated_rows(each)])

@@ -26,7 +26,7 @@ from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.file_names import check_spelling
 from filestore.layout.leftovers import is_what_a_drop_leaves
-from filestore.layout.log_key import LOG_KEY_DIRECTORY, note_places
+from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
@@ -327,7 +327,7 @@ class FileCatalog:
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
-        move = partial(self._io.move_directory, source, target) if isinstance(self._io, MovesDirectories) else None
+        move = partial(move_directory, self._io, source, target) if isinstance(self._io, MovesDirectories) else None
         if move is None and self._tables.keeps_places and name.split(".")[0] == new_name.split(".")[0]:
             check_renaming(self._io, source, self._lock_factory)
             if target != source and self._has_schema(target):
@@ -347,7 +347,6 @@ class FileCatalog:
         if not self._has_schema(self.table_path(new_name)):
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
-        note_places(self._io, self.table_path(new_name))
 
     @property
     def swapping(self) -> SwapsNames | None:

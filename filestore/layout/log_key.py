@@ -16,7 +16,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Final
 
-from filestore.io.file_io import FileIO, LocalFileIO
+from filestore.io.file_io import FileIO, LocalFileIO, MovesDirectories
 from filestore.layout.file_names import checked_name
 from lsm.errors import CorruptDataError, UnavailableError
 
@@ -142,6 +142,13 @@ def read_log_key(io: FileIO, root: str, name: str) -> bytes | None:
     if len(secret) != _SECRET_BYTES:
         raise CorruptDataError(f"key of a log has the wrong size: file={_path(root, name)} bytes={len(secret)}")
     return secret
+
+
+def move_directory(io: FileIO, source: str, target: str) -> None:
+    """Move a table's directory, and with it the place of its logs. Raises: as ``MovesDirectories.move_directory``."""
+    assert isinstance(io, MovesDirectories)
+    io.move_directory(source, target)
+    note_places(io, target)
 
 
 def remove_log_key(io: FileIO, root: str, name: str) -> None:

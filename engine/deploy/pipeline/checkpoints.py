@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA
+from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, PipelineConfig
+from engine.deploy.pipeline.run_lock import OWN_FILES
 from engine.kafka.offsets import from_json
 from lsm.errors import InvalidInputError
 
+_TRANSFORM_FILE: Final = f"{OWN_FILES}transform"
 _HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
 
 
@@ -36,7 +40,7 @@ def read_checkpoint(location: str) -> CheckpointState | None:
     """
     root = Path(location.removeprefix("file://"))
     if not (root / "metadata").exists():
-        if root.is_dir() and any(root.iterdir()):
+        if root.is_dir() and any(not each.name.startswith(OWN_FILES) for each in root.iterdir()):
             raise InvalidInputError(
                 f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=use another directory"
             )
@@ -52,6 +56,32 @@ def read_checkpoint(location: str) -> CheckpointState | None:
             f"the checkpoint cannot be read: checkpoint={location} reason={error} fix=use another directory"
         ) from error
     return CheckpointState(query_id=query_id, batch_id=batch_id, offsets=offsets)
+
+
+def note_transform(location: str, pipeline: PipelineConfig) -> None:
+    """Note in a checkpoint on this machine how its rows are transformed from now on."""
+    if is_readable(location):
+        with suppress(OSError):  # a plan then says nothing about it
+            (Path(location.removeprefix("file://")) / _TRANSFORM_FILE).write_text(_transform_of(pipeline))
+
+
+def has_other_transform(location: str, pipeline: PipelineConfig) -> bool:
+    """Whether the last run of a checkpoint transformed rows by other queries or functions; False: nothing is noted."""
+    try:
+        return (Path(location.removeprefix("file://")) / _TRANSFORM_FILE).read_text() != _transform_of(pipeline)
+    except OSError:
+        return False
+
+
+def _transform_of(pipeline: PipelineConfig) -> str:
+    """A hash of the queries, and names of functions, between a source and its tables."""
+    steps = [[each.sql and each.sql.strip(), each.python] for each in pipeline.transform]
+    targets = [
+        [out.table, [[each.sql and each.sql.strip(), each.python] for each in out.transform]]
+        for out in pipeline.outputs
+        if out.transform
+    ]
+    return blake2b(json.dumps([steps, targets]).encode(), digest_size=16).hexdigest()
 
 
 def source_difference(state: CheckpointState, source_format: str, topics: tuple[str, ...]) -> str | None:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint
+from engine.deploy.pipeline.checkpoints import is_readable, note_transform, read_checkpoint
 from engine.deploy.pipeline.growth import failed_record, grown_fields, growth_rules
 from engine.deploy.pipeline.sources import check_whole_changes, kafka_options, source_frame, source_spec
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
@@ -127,6 +127,7 @@ class RunningPipeline:
                 self._query, self.write = writer.start(), write
         except PySparkException as error:
             raise fluvial_error(error, f"pipeline cannot start: pipeline={self.name}") from error
+        note_transform(checkpoint, pipeline)
         self._last_batch_id = -1
         self._delivered = self._delivered or _noted(checkpoint)
 

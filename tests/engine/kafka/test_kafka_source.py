@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ from engine.kafka.options import KafkaSourceOptions, OnBadRecord, ValueFormat
 from engine.kafka.readers import KafkaStreamReader
 from engine.kafka.rows import decoder
 from engine.kafka.source import KafkaSource
+from engine.kafka.source_topics import SourceTopics
 from engine.runtime.spark_messages import fluvial_error
 from engine.types.rows import ROW_KIND_COLUMN
-from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.row_kind import RowKind
 from tests.support.clients import delete_records, quiet_consumer
 
@@ -45,6 +47,17 @@ BROKERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 POSITIONS = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.integers(0, 1000), min_size=1)
 
 # ---------------------------------------------------------------------------------------------------- offsets
+
+
+def test_a_source_without_brokers_fails_within_seconds() -> None:
+    """Not after the minute that a request to a slow broker may take."""
+    given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
+    topics = SourceTopics(KafkaSourceOptions.parse(given))
+    begin_s = time.monotonic()
+    for ask in (topics.latest, topics.earliest):
+        with pytest.raises(UnavailableError, match="brokers cannot be reached"):
+            ask()
+    assert time.monotonic() - begin_s < OPERATION_TIMEOUT_S / 2
 
 
 @pytest.mark.sweep

@@ -318,7 +318,7 @@ def test_the_fix_of_the_errors_exists(warehouse: Catalog, topics: LogTopics) -> 
 def test_a_copy_of_a_warehouse_is_refused_its_first_write(
     warehouse: Catalog, topics: LogTopics, tmp_path: Path, broker: Broker
 ) -> None:
-    """It has the table's id, topic and key; the original goes on, also while its writer is open, and when it goes."""
+    """It has the table's id, topic and key; the original continues, also while its writer is open, and when it goes."""
     table = new_table(warehouse)
     table.write(id_rows([1]))
     shutil.copytree(warehouse.warehouse, tmp_path / "copy")
@@ -351,7 +351,7 @@ def test_a_copy_that_is_dropped_leaves_the_topic(
     table.write(id_rows([2]))
 
 
-def test_a_restored_warehouse_goes_on_when_that_is_said(tmp_path: Path, broker: Broker) -> None:
+def test_a_restored_warehouse_continues_when_that_is_said(tmp_path: Path, broker: Broker) -> None:
     """A backup at another place, and the original is gone; a moved directory, a link and a rename need no word."""
     warehouse = catalog_at(tmp_path / "lake", broker)
     table = new_table(warehouse)

@@ -107,7 +107,7 @@ def test_a_copy_of_a_directory_is_known_by_its_key(
 
 
 def test_where_files_have_no_numbers_a_directory_is_its_address() -> None:
-    """Also with the other words for s3; what nothing is noted of, or is broken, is noted anew."""
+    """Also with the other words for s3; what nothing is noted of, or is broken, is noted again."""
     io = MemoryFileIO()
     name = make_log_key(io, "s3a://b/lake/t")
     assert LogKeyPlace(io=io, root="s3://b/lake/t/", name=name).original() is None

@@ -44,13 +44,13 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatedRun:
+class JobStatement:
     """What one run of a job has read and written."""
 
     job: str
     reads: tuple[Named, ...]
     writes: tuple[Named, ...]
-    run_id: str = ""  # of the run; "": another one has read or written something else
+    run_id: str = ""  # of the run; "": what it has read and written distinguishes it
     time_ms: int | None = None  # epoch milliseconds; None: the time of what it wrote
 
 
@@ -80,7 +80,7 @@ def named_tables(text: str | None) -> tuple[Named, ...]:
     return tuple(found)
 
 
-def stated_records(catalog: ListedTables, statement: StatedRun, *, now_ms: int) -> LineageRecords:
+def stated_records(catalog: ListedTables, statement: JobStatement, *, now_ms: int) -> LineageRecords:
     """The records of a statement; the same statement has the same records.
 
     Args:
@@ -136,7 +136,7 @@ def stated_records(catalog: ListedTables, statement: StatedRun, *, now_ms: int) 
     )
 
 
-def statements_of_events(text: str, warehouse: str) -> list[StatedRun]:
+def statements_of_events(text: str, warehouse: str) -> list[JobStatement]:
     """The runs that OpenLineage events say are complete; those that failed, or have not ended, state nothing.
 
     A stream states it with each event that it runs. A run has read and written what all of its events name. A table of
@@ -181,7 +181,7 @@ def statements_of_events(text: str, warehouse: str) -> list[StatedRun]:
             continue
         time = datetime.fromisoformat(last["eventTime"])
         found.append(
-            StatedRun(
+            JobStatement(
                 job=str(last["job"]["name"]),
                 reads=tables["inputs"],
                 writes=tables["outputs"],
