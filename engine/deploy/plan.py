@@ -9,11 +9,12 @@ from enum import Enum
 from typing import Any
 
 from engine.catalog import Catalog
+from engine.checkpoint.checkpoint_files import is_readable, read_checkpoint
 from engine.deploy.checks import check_job, check_table_options
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import CONTINUE, RESTART
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
+from engine.deploy.pipeline.checkpoints import source_difference
 from engine.deploy.pipeline.query_check import ColumnCast, FieldsOf, check_queries, job_tables
 from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import table_differences

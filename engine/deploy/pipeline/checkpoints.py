@@ -1,57 +1,11 @@
-"""The progress of a pipeline, read from its checkpoint without Spark."""
+"""Whether a pipeline can resume from a checkpoint."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any
 
+from engine.checkpoint.checkpoint_files import CheckpointState
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA
 from engine.kafka.offsets import from_json
-from lsm.errors import InvalidInputError
-
-_HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointState:
-    """The progress of a query."""
-
-    query_id: str
-    batch_id: int | None  # of the last finished micro-batch; None: no batch has finished
-    offsets: tuple[Any, ...]  # end offsets of that batch, one per source
-
-
-def is_readable(location: str) -> bool:
-    """Whether this process can read a checkpoint: only local ones."""
-    return urlsplit(location).scheme in ("", "file")
-
-
-def read_checkpoint(location: str) -> CheckpointState | None:
-    """The state of a checkpoint; None when no query has used it yet.
-
-    Raises:
-        InvalidInputError: the directory is not a checkpoint, or cannot be read.
-    """
-    root = Path(location.removeprefix("file://"))
-    if not (root / "metadata").exists():
-        if root.is_dir() and any(root.iterdir()):
-            raise InvalidInputError(
-                f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=use another directory"
-            )
-        return None
-    try:
-        query_id = str(json.loads((root / "metadata").read_text())["id"])
-        done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdigit()]
-        batch_id = max(done, default=None)
-        lines = [] if batch_id is None else (root / "offsets" / str(batch_id)).read_text().splitlines()
-        offsets = tuple(json.loads(line) for line in lines[_HEADER_LINES:] if line != "-")
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInputError(
-            f"the checkpoint cannot be read: checkpoint={location} reason={error} fix=use another directory"
-        ) from error
-    return CheckpointState(query_id=query_id, batch_id=batch_id, offsets=offsets)
 
 
 def source_difference(state: CheckpointState, source_format: str, topics: tuple[str, ...]) -> str | None:

@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from engine.checkpoint.checkpoint_files import is_readable, read_checkpoint
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint
 from engine.deploy.pipeline.growth import failed_record, grown_fields, growth_rules
 from engine.deploy.pipeline.sources import kafka_options, source_frame, source_spec
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
@@ -114,7 +114,7 @@ class RunningPipeline:
             grown = grown_fields(pipeline, self._tables, source, failed=self._failed, declared=declared)
             rules = growth_rules(pipeline, self._tables)
             spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown, rules=rules)
-            frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)
+            frame = transformed(source_frame(spark, spec, checkpoint), pipeline.transform, pipeline=self.name)
             for target in write.targets:  # Spark checks queries now, not in the first micro-batch
                 transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)
             writer = frame.writeStream.queryName(self.name).foreachBatch(write).option("checkpointLocation", checkpoint)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from engine.types.quoting import quoted
-from engine.types.spark_types import is_same_type, is_wider_type, spark_type
+from engine.types.spark_types import is_same_type, is_time, is_wider_type, spark_type
 from engine.types.text_length import limit_of, within_length
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
@@ -122,7 +122,7 @@ def _is_storable_inside(given: T.DataType, wanted: T.DataType) -> bool:
             _is_part_storable(one.dataType, other.dataType)
             for one, other in zip(given.fields, wanted.fields, strict=True)
         )
-    return isinstance(wanted, T.TimeType) and isinstance(given, T.TimeType)
+    return is_time(wanted) and is_time(given)
 
 
 def _is_part_storable(given: T.DataType, wanted: T.DataType) -> bool:
