@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from engine.lineage.origins import JOB_KEY
@@ -24,7 +23,7 @@ from engine.stream.position.start import parse_start
 from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.spark_types import spark_schema
+from engine.types.spark_types import arrow_schema, spark_schema
 from filestore.options.references import with_secrets
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.table import FileTable
@@ -111,7 +110,7 @@ class ReadOptions:
 def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
     """The stream of a reader, in the columns that Spark wants. Raises: InvalidInputError."""
     read.table.schema.fields_of(read.columns)
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     return StreamOptions.parse(read.table, read.given, wanted, filter=read.filter, job=read.job)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from engine.checkpoint.admission import CHECKPOINT
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
@@ -259,9 +260,10 @@ def _sums_of(target: TableSchema) -> Iterator[str]:
         yield from sorted({each for each in named if each in _SUMMING})
 
 
-def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
-    """The stream. Raises: PySparkException when Spark rejects the source or its options."""
-    reader = spark.readStream.format(spec.format).options(**spec.options)
+def source_frame(spark: SparkSession, spec: SourceSpec, checkpoint: str) -> DataFrame:
+    """The stream of a query with this checkpoint. Raises: PySparkException: Spark rejects the source or its options."""
+    place = {CHECKPOINT: checkpoint} if spec.format in (FLUVIAL_FORMAT, KafkaSource.name()) else {}
+    reader = spark.readStream.format(spec.format).options(**spec.options, **place)
     return (reader if spec.schema is None else reader.schema(spec.schema)).load()
 
 
