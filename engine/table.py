@@ -16,7 +16,7 @@ from engine.read.difference import Difference
 from engine.read.tools.arrow_rows import columns_html
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
-from engine.table_versions import Branches, Savepoints, Tags, history
+from engine.table_versions import Branches, Savepoints, Tags, snapshot_history
 from engine.types.given_rows import given_rows, is_frame
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.versions.audit import AuditBranch
@@ -90,7 +90,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
         """The snapshots of its branch, newest first; ``limit``: at most so many."""
-        return history(self.store, limit)
+        return snapshot_history(self.store, limit)
 
     @property
     def schema(self) -> TableSchema:

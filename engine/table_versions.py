@@ -35,7 +35,7 @@ from filestore.tag.tags import DeletedTag, Tag
 from lsm.errors import InvalidInputError
 
 
-class HasFiles(Protocol):
+class TableWithFiles(Protocol):
     """The part of a table that is needed: another schema may be in force at each call."""
 
     files: FileTable
@@ -47,7 +47,7 @@ TableT = TypeVar("TableT")
 class _Kept:
     """Common to all: each call is about the table that was opened."""
 
-    def __init__(self, table: HasFiles) -> None:
+    def __init__(self, table: TableWithFiles) -> None:
         """Made by the table."""
         self._table = table
 
@@ -130,7 +130,7 @@ class Tags(_Kept):
 class Branches(_Kept, Generic[TableT]):
     """The same table with snapshots, schemas and tags of its own, under a name."""
 
-    def __init__(self, table: HasFiles, opened: Callable[[FileTable], TableT]) -> None:
+    def __init__(self, table: TableWithFiles, opened: Callable[[FileTable], TableT]) -> None:
         """``opened`` makes a table of the files of one."""
         super().__init__(table)
         self._opened = opened
@@ -288,7 +288,7 @@ class Savepoints(_Kept):
         return self._difference(f"savepoint.{savepoint}", after)
 
 
-def history(store: TableStore, limit: int | None = None) -> Sequence[Snapshot]:
+def snapshot_history(store: TableStore, limit: int | None = None) -> Sequence[Snapshot]:
     """The snapshots of a table, newest first, at most ``limit`` of them."""
     ids = sorted(store.snapshots.line().ids, reverse=True)
     found = map(store.snapshots.find, ids if limit is None else ids[:limit])

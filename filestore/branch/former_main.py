@@ -1,11 +1,20 @@
-"""The branch that was main: what goes with it when another one takes its place, and how it goes."""
+"""The branch that was main: what goes with it when another one takes its place, and how it goes.
+
+A table that was dropped and made again has the same names. So nothing is deleted in the table's directory by name
+behind a look: each directory is moved into a new one in the directory of the branch that replaced it, which fails if
+one of the two is missing, and is deleted there. Both are in one table at that moment, and the new name is unique: so
+what a process moves that was paused behind its look is of the table that it looked at. Object stores move nothing:
+there a file is deleted behind a look, and a drop takes away its table in as many steps.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from filestore.branch.files import UnusedBranchFiles, clear_branch, delete_unused, files_only_of, size_of
-from filestore.branch.table_directory import clear_table_directory
+from filestore.commit.expired_commits import expired_commits_directory
+from filestore.io.file_io import MovesDirectories
 from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import (
     Operation,
@@ -14,9 +23,10 @@ from filestore.layout.branch_state import (
     creation_id,
     main_branch,
     read_origin,
+    read_work,
     replace_work,
 )
-from filestore.layout.paths import MAIN_BRANCH
+from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch
 from filestore.snapshot.snapshot import Snapshot
@@ -24,6 +34,7 @@ from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
 WAS: Final = "was"
+_MOVED: Final = "replaced-"
 AFTER_MOVE: Final = Work(operation=Operation.DELETE, arguments={"replaced": True})
 """The former main, after the switch: it is hidden, and its writers fail."""
 
@@ -39,7 +50,7 @@ class MainReplaced:
     size_bytes: int = 0
 
 
-def drop(store: TableStore, was: str) -> MainReplaced:
+def drop_former(store: TableStore, was: str) -> MainReplaced:
     """Delete the former main branch with its successor's tags as a branch, and the files that only these used."""
     old, new = on_branch(store, was), on_branch(store, store.main_branch)
     if was != MAIN_BRANCH:
@@ -65,7 +76,7 @@ def drop(store: TableStore, was: str) -> MainReplaced:
 
 
 def planned_drop(store: TableStore, was: str, common: Snapshot | None) -> MainReplaced:
-    """What ``drop`` would delete; nothing is changed.
+    """What ``drop_former`` would delete; nothing is changed.
 
     Args:
         store: of the table, with its future main branch.
@@ -127,3 +138,59 @@ def _own_tags(old: TableStore, new: TableStore) -> Iterator[str]:
         is_merge = is_merge_tag(name) and not (before is not None and kept is not None and before.ref == kept.ref)
         if kept is not None and (is_merge or name == start) and branch_made_from(new, name, kept) is None:
             yield name
+
+
+def matching_directories(source: TablePaths, target: TablePaths) -> list[tuple[str, str]]:
+    """The directories of two branches; schemas last, because they make the table visible to others."""
+    kinds = attrgetter(
+        "snapshot_dir", "tag_dir", "changelog_dir", "consumer_dir", "savepoint_dir", "expiry_dir", "removed_dir"
+    )
+    return [
+        *zip(kinds(source), kinds(target), strict=True),
+        (expired_commits_directory(source), expired_commits_directory(target)),
+        (source.schema_dir, target.schema_dir),
+    ]
+
+
+def clear_table_directory(store: TableStore, work: Work) -> None:
+    """Delete what a former main has left; not of a table that was made again under the name.
+
+    Args:
+        store: names the branch that is main.
+        work: the operation on that branch for which this is done: another run may have ended it.
+    """
+    there = store.paths.with_branch(MAIN_BRANCH)
+    for directory, _ in reversed(matching_directories(there, there)):
+        if isinstance(store.io, MovesDirectories):
+            _clear_by_move(store, store.io, directory, work)
+        else:
+            _clear_by_name(store, directory, work)
+    here = store.paths.with_branch(store.main_branch).branch_root
+    for name in store.io.list_names(here):
+        if name.startswith(_MOVED):  # also what a run has left that died
+            store.io.delete_tree(f"{here}/{name}")
+
+
+def _clear_by_move(store: TableStore, files: MovesDirectories, directory: str, work: Work) -> None:
+    here = store.paths.with_branch(store.main_branch).branch_root
+    if not store.io.is_directory(directory):
+        return
+    moved = f"{here}/{_MOVED}{store.names.uuid()}"
+    if not files.make_inside(moved):
+        return  # the table is not there any more
+    if _is_at_work(store, work):
+        files.move_into(directory, moved)
+    store.io.delete_tree(moved)
+
+
+def _clear_by_name(store: TableStore, directory: str, work: Work) -> None:
+    for name in store.io.list_names(directory):
+        if not _is_at_work(store, work):
+            return
+        path = f"{directory}/{name}"
+        (store.io.delete_tree if store.io.is_directory(path) else store.io.delete)(path)
+
+
+def _is_at_work(store: TableStore, work: Work) -> bool:
+    branch = store.paths.with_branch(store.main_branch)
+    return main_branch(store.io, store.paths.root) == store.main_branch and read_work(store.io, branch) == work

@@ -18,9 +18,16 @@ from typing import Final
 from filestore.branch.branches import branch_to_work_on, read_branch
 from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files
-from filestore.branch.former_main import AFTER_MOVE, WAS, MainReplaced, drop, planned_drop
+from filestore.branch.former_main import (
+    AFTER_MOVE,
+    WAS,
+    MainReplaced,
+    clear_table_directory,
+    drop_former,
+    matching_directories,
+    planned_drop,
+)
 from filestore.branch.merge_history import common_snapshot
-from filestore.branch.table_directory import clear_table_directory, matching_directories
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import branch_options, read_branch_log
@@ -101,7 +108,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False, dry_run: 
         if not branch.schemas.ids():  # the table was made again under its name: nothing of it is dropped
             set_main_branch(store.io, store.paths.root, MAIN_BRANCH)
             check_is_same_table(old)
-        return drop(replace(now, main_branch=name), main)
+        return drop_former(replace(now, main_branch=name), main)
 
 
 def check_can_be_main(store: TableStore, name: str, *, force: bool = False) -> None:
@@ -158,11 +165,11 @@ def _complete(store: TableStore, main: str, *, dry_run: bool) -> MainReplaced:
             was = str(work.arguments[WAS])
             if dry_run:
                 return planned_drop(store, was, None)
-            done = drop(store, was)
+            done = drop_former(store, was)
             complete_work(store.io, paths)
             return done
         if name != main and work in (_TO_MAIN, AFTER_MOVE):
-            return planned_drop(store, name, None) if dry_run else drop(store, name)
+            return planned_drop(store, name, None) if dry_run else drop_former(store, name)
     raise InvalidInputError(f"this is the main branch already: table={store.name} branch={main}")
 
 
@@ -342,4 +349,4 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
         after = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
         io.replace(there.schema(after.id), after.to_json().encode())
     set_main_branch(io, store.paths.root, MAIN_BRANCH)
-    return drop(replace(store, main_branch=MAIN_BRANCH), main)
+    return drop_former(replace(store, main_branch=MAIN_BRANCH), main)

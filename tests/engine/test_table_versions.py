@@ -13,11 +13,11 @@ from lsm.errors import InvalidInputError
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
 
 
-def put(table: Table, *pairs: tuple[int, str]) -> None:
+def write_pairs(table: Table, *pairs: tuple[int, str]) -> None:
     table.write(pa.table({"id": [key for key, _ in pairs], "v": [value for _, value in pairs]}, schema=SCHEMA))
 
 
-def content(table: Table, **place: str) -> dict[int, str]:
+def values_by_key(table: Table, **place: str) -> dict[int, str]:
     rows = table.read(**place).to_arrow()
     return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> Table:
     """Three snapshots, of 1, 2 and 3 rows."""
     made = Catalog(str(tmp_path)).create_table("d.t", SCHEMA, primary_key=["id"])
     for number in (1, 2, 3):
-        put(made, (number, f"v{number}"))
+        write_pairs(made, (number, f"v{number}"))
     return made
 
 
@@ -51,11 +51,11 @@ def test_tags(table: Table) -> None:
     planned = tags.delete("newest", dry_run=True)
     assert (tags.delete("newest"), [each.name for each in tags.list()]) == (planned, ["one", "two"])
     plan = tags.rollback("one", dry_run=True, force=True)
-    assert content(table) == {1: "v1", 2: "v2", 3: "v3"}
+    assert values_by_key(table) == {1: "v1", 2: "v2", 3: "v3"}
     assert [each.reference.name for each in tags.rollback("one", force=True).removals] == [
         each.reference.name for each in plan.removals
     ]
-    assert content(table) == {1: "v1"}
+    assert values_by_key(table) == {1: "v1"}
     with pytest.raises(InvalidInputError, match="no such tag"):
         tags.get("two")
 
@@ -67,19 +67,19 @@ def test_branches(table: Table) -> None:
     table.tags.create("base")
     made = branches.create("dev", tag="base")
     assert (made.name, made.tag, made.snapshot_id, branches.main) == ("dev", "base", 3, "main")
-    put(branches.open("dev"), (4, "dev"))
-    put(table, (5, "main"))
+    write_pairs(branches.open("dev"), (4, "dev"))
+    write_pairs(table, (5, "main"))
     found = branches.diff("dev").to_arrow()
     assert sorted(found["id"].to_pylist()) == [4, 5]
     planned = branches.merge("dev", dry_run=True)
     done = branches.merge("dev")
     assert (done.bucket_count, done.file_count, done.conflict_count) == (planned.bucket_count, planned.file_count, 0)
-    assert content(table) == {1: "v1", 2: "v2", 3: "v3", 4: "dev", 5: "main"}
+    assert values_by_key(table) == {1: "v1", 2: "v2", 3: "v3", 4: "dev", 5: "main"}
     assert [each.name for each in branches.list()] == ["dev"]
     assert branches.rename("dev", "next").name == "next"
     branches.create("other", tag="base")
     branches.delete("other")
-    put(branches.open("next"), (6, "next"))
+    write_pairs(branches.open("next"), (6, "next"))
     assert branches.replace_main("next").main == branches.main == "next"
     assert table.main_branch == "next"
     with pytest.raises(InvalidInputError, match="no such branch"):
@@ -91,12 +91,12 @@ def test_savepoints_and_history(table: Table) -> None:
     savepoints = table.savepoints
     assert isinstance(savepoints, Savepoints)
     saved = savepoints.create()
-    put(table, (1, "changed"))
+    write_pairs(table, (1, "changed"))
     assert savepoints.get(saved.id) == saved
     assert [each.id for each in savepoints.list()] == [1]
     assert {*savepoints.diff(1).to_arrow()["id"].to_pylist()} == {1}
     savepoints.rollback(1)
-    assert content(table) == {1: "v1", 2: "v2", 3: "v3"}
+    assert values_by_key(table) == {1: "v1", 2: "v2", 3: "v3"}
     ids = [each.id for each in table.history()]
     assert ids == sorted(ids, reverse=True)
     assert ids[0] == table.store.snapshots.latest_id()

@@ -20,7 +20,7 @@ SCHEMA = pa.schema(
 OPTIONS = {"bucket": "2", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "100", "write-only": "false"}
 
 
-def put(table: Table, random: Random) -> None:
+def write_some(table: Table, random: Random) -> None:
     """Some rows of one or two partitions; now and then all is compacted."""
     keys = random.sample(range(30), random.randint(1, 8))
     columns = {"p": [random.choice("ab") for _ in keys], "id": keys, "v": [random.randint(0, 9) for _ in keys]}
@@ -36,22 +36,22 @@ def written(tmp_path: Path, seed: int) -> tuple[Table, Random]:
         "d.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options=OPTIONS
     )
     for number in range(3):
-        put(table, random)
+        write_some(table, random)
         table.tags.create(f"t{number}")
     if random.random() < 0.5:
         table.savepoints.create()
     table.tags.create("base")
     table.branches.create("dev", tag="base")
     for _ in range(3):
-        put(table, random)
-        put(table.branches.open("dev"), random)
+        write_some(table, random)
+        write_some(table.branches.open("dev"), random)
     if random.random() < 0.5:
         table.branches.open("dev").tags.create("there")
     table.tags.create("late")
     return table, random
 
 
-def files_of(table: Table) -> dict[str, tuple[int, int]]:
+def stamps_of_files(table: Table) -> dict[str, tuple[int, int]]:
     """Size and time of every file below the table."""
     root = Path(table.store.paths.root)
     return {str(each): (each.stat().st_size, each.stat().st_mtime_ns) for each in root.rglob("*") if each.is_file()}
@@ -112,9 +112,9 @@ def test_a_dry_run_says_what_the_run_does(tmp_path: Path, case: str, seed: int) 
     procedure: Procedure[...] = getattr(procedures, case.partition(" ")[0])
     table, _ = written(tmp_path, seed)
     prepare(table)
-    before = files_of(table)
+    before = stamps_of_files(table)
     planned = procedure(table, **arguments, dry_run=True)
-    assert files_of(table) == before
+    assert stamps_of_files(table) == before
     done = procedure(table, **arguments)
     kept = [name for name in planned.column_names if name != "snapshot_id" or not case.startswith(COMMITS)]
     assert planned.select(kept).to_pylist() == done.select(kept).to_pylist()
