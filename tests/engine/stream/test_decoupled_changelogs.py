@@ -62,7 +62,7 @@ def rows_after(found: Sequence[Change], rows: Mapping[int, int]) -> dict[int, in
 
 @pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction", "append"])
 def test_a_stream_from_a_changelog_is_the_stream_from_its_snapshot(tmp_path: Path, producer: str) -> None:
-    """The changes_followed of expired snapshots are those that they had while they were there, commit by commit."""
+    """The changes of expired snapshots are those that they had while they were there, commit by commit."""
     table = written_often(tmp_path, producer)
     newest = table.store.snapshots.ids()[-1]
     firsts = (newest - 6, newest - 4, newest - 1, newest)
@@ -109,7 +109,7 @@ def test_changelogs_of_java_give_the_rows_of_the_table(producer: str) -> None:
 
 
 def test_changes_that_only_the_rows_before_would_tell_are_refused(tmp_path: Path) -> None:
-    """What a writer gave to an aggregation is not what it written_often of the table."""
+    """What a writer gave to an aggregation is not what it made of the table."""
     options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
     table = written_often(tmp_path, "input", **options, **{"aggregation.remove-record-on-delete": "true"})
     list(expire_snapshots(table.store, ONE))
