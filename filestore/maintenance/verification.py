@@ -281,7 +281,10 @@ def _file(
 
 
 def _vectors(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
-    """Deletion vectors that are unreadable, or refer to missing files or rows."""
+    """Deletion vectors that are unreadable, or refer to missing rows.
+
+    One of a file that is none of the snapshot is no problem: no reader looks for it, and Java's compactions leave some.
+    """
     counts = {(key, file.file_name): file.row_count for key in live.all_buckets() for file in live.files(key)}
     for entry in index_files(store, live.snapshot):
         if _size(store, store.index_path(entry), sizes) is None:
@@ -293,7 +296,7 @@ def _vectors(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, 
             continue
         for name, positions in deleted.items():
             count = counts.get((BucketKey(entry.partition, entry.bucket), name))
-            if count is None or (len(positions) and positions[-1] >= count):
+            if count is not None and len(positions) and positions[-1] >= count:
                 problem = f"index={entry.file_name} file={name} rows={count} last_deleted={positions[-1:].tolist()}"
                 yield Finding(check="deletion vectors", subject=subject, problem=problem)
 

@@ -24,13 +24,13 @@ def maps_of(values: list[Any]) -> list[list[tuple[str, Any]] | None]:
     return some + [[(f"x{number % 13}", values[number % 3]), ("a", values[0])] for number in range(60)]
 
 
-def rows_of(kind: pa.DataType, values: list[Any], first: int = 0) -> pa.Table:
+def map_rows(kind: pa.DataType, values: list[Any], first: int = 0) -> pa.Table:
     maps = maps_of(values)
     schema = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), kind))])
     return pa.Table.from_pydict({"id": range(first, first + len(maps)), "m": maps}, schema=schema)
 
 
-def as_dicts(rows: pa.Table) -> dict[int, dict[str, Any] | None]:
+def maps_by_id(rows: pa.Table) -> dict[int, dict[str, Any] | None]:
     pairs = zip(rows["id"].to_pylist(), rows["m"].to_pylist(), strict=True)
     return {key: None if value is None else dict(value) for key, value in pairs}
 
@@ -46,18 +46,18 @@ def test_maps_are_those_that_pypaimon_wrote(
     pypaimon_peer.create(tmp_path, "db.t", TableDefinition(columns=columns, primary_key=key, options=options))
     table = FLUVIAL.table(tmp_path, "db.t")
     arrow = table.schema.arrow_schema.field("m").type.item_type
-    first, second = rows_of(arrow, list(VALUES[kind])), rows_of(arrow, list(VALUES[kind]), first=1000)
+    first, second = map_rows(arrow, list(VALUES[kind])), map_rows(arrow, list(VALUES[kind]), first=1000)
     pypaimon_peer.write(tmp_path, "db.t", first)
-    assert as_dicts(table.read().to_arrow()) == as_dicts(first)
-    assert as_dicts(table.read().to_arrow(filter="id >= 3 AND id < 40")) == {
-        key: value for key, value in as_dicts(first).items() if 3 <= key < 40
+    assert maps_by_id(table.read().to_arrow()) == maps_by_id(first)
+    assert maps_by_id(table.read().to_arrow(filter="id >= 3 AND id < 40")) == {
+        key: value for key, value in maps_by_id(first).items() if 3 <= key < 40
     }
     table.write(second)
-    expected = as_dicts(first) | as_dicts(second)
-    assert as_dicts(table.read().to_arrow()) == expected
+    expected = maps_by_id(first) | maps_by_id(second)
+    assert maps_by_id(table.read().to_arrow()) == expected
     found = {row["id"]: row["m"] for row in pypaimon_peer.read(tmp_path, "db.t")}
     assert {key: None if each is None else dict(each) for key, each in found.items()} == expected
     table.compact(full=True)
-    assert as_dicts(FLUVIAL.table(tmp_path, "db.t").read().to_arrow()) == expected
-    pypaimon_peer.write(tmp_path, "db.t", rows_of(arrow, list(VALUES[kind]), first=2000))
-    assert len(as_dicts(FLUVIAL.table(tmp_path, "db.t").read().to_arrow())) == 3 * first.num_rows
+    assert maps_by_id(FLUVIAL.table(tmp_path, "db.t").read().to_arrow()) == expected
+    pypaimon_peer.write(tmp_path, "db.t", map_rows(arrow, list(VALUES[kind]), first=2000))
+    assert len(maps_by_id(FLUVIAL.table(tmp_path, "db.t").read().to_arrow())) == 3 * first.num_rows

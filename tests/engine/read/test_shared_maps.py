@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog
-from tests.interop.test_interop_shared_maps import LAYOUT, as_dicts, rows_of
+from tests.interop.test_interop_shared_maps import LAYOUT, map_rows, maps_by_id
 from tests.peers import TableDefinition
 from tests.peers.pypaimon_peer import PyPaimonPeer
 
@@ -17,7 +17,7 @@ def test_spark_reads_maps_with_shared_columns(tmp_path: Path, pypaimon_peer: PyP
     column = {"type": "MAP", "key": "STRING NOT NULL", "value": "BIGINT"}
     definition = TableDefinition(columns=[("id", "BIGINT"), ("m", column)], options={"bucket": "-1", **LAYOUT})
     pypaimon_peer.create(tmp_path, "db.t", definition)
-    rows = rows_of(pa.int64(), [1, None, 2])
+    rows = map_rows(pa.int64(), [1, None, 2])
     pypaimon_peer.write(tmp_path, "db.t", rows)
     frame = Catalog(str(tmp_path)).table("db.t").dataframe(spark)
-    assert {row["id"]: row["m"] for row in frame.collect()} == as_dicts(rows)
+    assert {row["id"]: row["m"] for row in frame.collect()} == maps_by_id(rows)

@@ -22,17 +22,17 @@ KEPT: Final = {"changelog.num-retained.max": "7", "changelog.num-retained.min": 
 Change = tuple[str, int, int]  # kind, key, value
 
 
-def changes(table: Table, key: str = "id", **choices: Any) -> list[Change]:
+def changes_followed(table: Table, key: str = "id", **choices: Any) -> list[Change]:
     with table.stream(None, follow=False, **choices) as stream:
         found = [row for each in stream for row in each.rows.to_pylist()]
     return [(row["_row_kind"], row[key], row["v"]) for row in found]
 
 
-def changes_from(table: Table, first: int, key: str = "id") -> list[Change]:
-    return changes(table, key, options={"scan.mode": "from-snapshot", "scan.snapshot-id": str(first)})
+def changes_behind(table: Table, first: int, key: str = "id") -> list[Change]:
+    return changes_followed(table, key, options={"scan.mode": "from-snapshot", "scan.snapshot-id": str(first)})
 
 
-def made(tmp_path: Path, producer: str, **options: str) -> Table:
+def written_often(tmp_path: Path, producer: str, **options: str) -> Table:
     """Twelve commits of upserts and deletes, and compactions between them."""
     key = [] if producer == "append" else ["id"]
     own = {"bucket": "-1"} if producer == "append" else {"bucket": "1", "changelog-producer": producer}
@@ -46,11 +46,11 @@ def made(tmp_path: Path, producer: str, **options: str) -> Table:
     return table
 
 
-def changelog_ids(table: Table) -> list[int]:
+def kept_ids(table: Table) -> list[int]:
     return sorted(each.snapshot_id for each in changelog_references(table.store))
 
 
-def folded(found: Sequence[Change], rows: Mapping[int, int]) -> dict[int, int]:
+def rows_after(found: Sequence[Change], rows: Mapping[int, int]) -> dict[int, int]:
     state = dict(rows)
     for kind, key, value in found:
         if kind in ("-D", "-U"):
@@ -63,66 +63,66 @@ def folded(found: Sequence[Change], rows: Mapping[int, int]) -> dict[int, int]:
 @pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction", "append"])
 def test_a_stream_from_a_changelog_is_the_stream_from_its_snapshot(tmp_path: Path, producer: str) -> None:
     """The changes of expired snapshots are those that they had while they were there, commit by commit."""
-    table = made(tmp_path, producer)
+    table = written_often(tmp_path, producer)
     newest = table.store.snapshots.ids()[-1]
     firsts = (newest - 6, newest - 4, newest - 1, newest)
-    whole, before = changes_from(table, 1), {first: changes_from(table, first) for first in firsts}
+    whole, before = changes_behind(table, 1), {first: changes_behind(table, first) for first in firsts}
     list(expire_snapshots(table.store, ONE))
     table = Catalog(str(tmp_path)).table("db.t")
-    assert changelog_ids(table) == list(range(newest - 6, newest))
+    assert kept_ids(table) == list(range(newest - 6, newest))
     for first in firsts:
-        found = changes_from(table, first)
+        found = changes_behind(table, first)
         if producer == "input":  # what the writer gave, without the rows that it replaced
             then = whole[: len(whole) - len(before[first])]
-            assert folded(found, folded(then, {})) == folded(whole, {})
+            assert rows_after(found, rows_after(then, {})) == rows_after(whole, {})
         else:
             assert found == before[first]
     with pytest.raises(InvalidInputError, match="no such snapshot"):
-        changes_from(table, newest - 7)
+        changes_behind(table, newest - 7)
 
 
 def test_a_time_and_a_consumer_are_found_in_changelogs(tmp_path: Path) -> None:
-    table = made(tmp_path, "lookup")
+    table = written_often(tmp_path, "lookup")
     newest = table.store.snapshots.ids()[-1]
     times = {
         "scan.mode": "from-timestamp",
         "scan.timestamp-millis": str(table.store.snapshots.read(newest - 3).time_ms),
     }
-    at_time, all_changes = changes(table, options=times), changes_from(table, newest - 5)
+    at_time, all_changes = changes_followed(table, options=times), changes_behind(table, newest - 5)
     list(expire_snapshots(table.store, ONE))
     table = Catalog(str(tmp_path)).table("db.t")
-    assert changes(table, options=times) == at_time
+    assert changes_followed(table, options=times) == at_time
     table.store.consumers.write("late", newest - 5)
-    assert changes(table, consumer="late") == all_changes
+    assert changes_followed(table, consumer="late") == all_changes
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_changelogs_of_java_give_the_rows_of_the_table(producer: str) -> None:
-    """Java wrote nine times (k, v), and kept six changes; what the stream gives of a key at last is its row."""
+    """Java wrote nine times (k, v), and kept six; what the stream gives of a key at last is its row."""
     table = Table(of_java(producer))
-    first = changelog_ids(table)[0]
-    found = changes_from(table, first, "k")
+    first = kept_ids(table)[0]
+    found = changes_behind(table, first, "k")
     rows = {row["k"]: row["v"] for row in row_dicts(table.files, "k")}
     touched = {key for _, key, _ in found}
     assert len(touched) > 1
-    assert folded(found, {}) == {key: value for key, value in rows.items() if key in touched}
+    assert rows_after(found, {}) == {key: value for key, value in rows.items() if key in touched}
 
 
 def test_changes_that_only_the_rows_before_would_tell_are_refused(tmp_path: Path) -> None:
     """What a writer gave to an aggregation is not what it made of the table."""
     options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
-    table = made(tmp_path, "input", **options, **{"aggregation.remove-record-on-delete": "true"})
+    table = written_often(tmp_path, "input", **options, **{"aggregation.remove-record-on-delete": "true"})
     list(expire_snapshots(table.store, ONE))
     table = Catalog(str(tmp_path)).table("db.t")
     with pytest.raises(CorruptDataError, match="restart from a full snapshot"):
-        changes_from(table, changelog_ids(table)[0])
+        changes_behind(table, kept_ids(table)[0])
 
 
 def test_a_changelog_that_expires_under_a_stream_is_a_loss_that_is_named(tmp_path: Path) -> None:
-    table = made(tmp_path, "lookup")
+    table = written_often(tmp_path, "lookup")
     list(expire_snapshots(table.store, ONE))
     table = Catalog(str(tmp_path)).table("db.t")
-    start = {"scan.mode": "from-snapshot", "scan.snapshot-id": str(changelog_ids(table)[0])}
+    start = {"scan.mode": "from-snapshot", "scan.snapshot-id": str(kept_ids(table)[0])}
     with table.stream(None, follow=False, options=start) as stream:
         next(iter(stream))
         list(expire_changelogs(table.store, ONE))

@@ -37,13 +37,13 @@ DEFAULTS: Final = {f"c{number}": value for number, (_, value) in enumerate(KINDS
 GIVEN: Final = pa.schema([("k", pa.int64()), ("c1", pa.int32())])
 
 
-def made(tmp_path: Path, **options: str) -> Table:
+def table_with_defaults(tmp_path: Path, **options: str) -> Table:
     options = {"bucket": "1", **options}
     keys = () if options["bucket"] == "-1" else ("k",)
     return Catalog(str(tmp_path / "w")).create_table("db.t", FIELDS, primary_key=keys, options=options)
 
 
-def rows_of(table: Table) -> dict[int, dict[str, Any]]:
+def rows_by_key(table: Table) -> dict[int, dict[str, Any]]:
     found = table.read().to_arrow().to_pylist()
     return {row.pop("k"): row for row in found}
 
@@ -59,9 +59,9 @@ CHANGES: Final[Mapping[str, Callable[[Table, pa.Table], object]]] = {
 @pytest.mark.parametrize("bucket", ["1", "-1"])
 @pytest.mark.parametrize("way", CHANGES)
 def test_nulls_and_missing_columns_become_defaults(tmp_path: Path, way: str, bucket: str) -> None:
-    table = made(tmp_path, bucket=bucket)
+    table = table_with_defaults(tmp_path, bucket=bucket)
     CHANGES[way](table, pa.table({"k": [1, 2], "c1": [None, 3]}, GIVEN))
-    assert rows_of(table) == {1: ALL_DEFAULT, 2: {**ALL_DEFAULT, "c1": 3}}
+    assert rows_by_key(table) == {1: ALL_DEFAULT, 2: {**ALL_DEFAULT, "c1": 3}}
 
 
 def test_old_rows_copies_and_compactions_keep_their_nulls(tmp_path: Path) -> None:
@@ -75,15 +75,15 @@ def test_old_rows_copies_and_compactions_keep_their_nulls(tmp_path: Path) -> Non
     table.files.compact(full=True)
     procedures.copy(catalog, "db.t", "db.copy")
     for name in ("db.t", "db.copy"):
-        assert rows_of(catalog.table(name)) == {1: {"c": None}, 2: {"c": 9}}
+        assert rows_by_key(catalog.table(name)) == {1: {"c": None}, 2: {"c": 9}}
     catalog.alter_table("db.t", [ChangeDefault(("c",), None)])
     catalog.table("db.t").write(pa.table({"k": [3]}))
-    assert rows_of(catalog.table("db.t"))[3] == {"c": None}
+    assert rows_by_key(catalog.table("db.t"))[3] == {"c": None}
 
 
 def test_what_is_filled_in_later_is_no_null(tmp_path: Path) -> None:
     """A value that a source left out of an update is that of the row before, also where that is null."""
-    table = made(tmp_path)
+    table = table_with_defaults(tmp_path)
     marks = pa.array([["c1"], None, ["c2", "plain"]], pa.list_(pa.string()))
     batch = pa.RecordBatch.from_pydict({"k": [1, 2, 3], "c1": pa.nulls(3, pa.int32()), UNAVAILABLE_COLUMN: marks})
     rows, _, _ = change_parts(batch, table.files)
@@ -96,7 +96,7 @@ def test_a_column_that_is_never_null_is_left_out_and_not_given_null(tmp_path: Pa
     fields = [*FIELDS[:1], DataField(id=1, name="n", type=parse_data_type("INT NOT NULL"), default_value="4")]
     table = Catalog(str(tmp_path / "w")).create_table("db.t", fields, primary_key=["k"], options={"bucket": "1"})
     table.write(pa.table({"k": [1]}))
-    assert rows_of(table) == {1: {"n": 4}}
+    assert rows_by_key(table) == {1: {"n": 4}}
     with pytest.raises(InvalidInputError, match="column=n"):
         table.write(pa.table({"k": [1], "n": pa.nulls(1, pa.int32())}))
 
@@ -114,7 +114,7 @@ def test_a_default_that_is_no_value_is_named_when_it_is_needed(tmp_path: Path) -
 
 @pytest.mark.long
 def test_every_door_of_spark_stores_defaults(spark: SparkSession, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = table_with_defaults(tmp_path)
     catalog = Catalog(str(tmp_path / "w"))
     engine.install(spark, catalog)
     place = {"warehouse": catalog.warehouse, "table": "db.t"}
@@ -133,4 +133,4 @@ def test_every_door_of_spark_stores_defaults(spark: SparkSession, tmp_path: Path
         spark.sql("UPDATE fluvial.db.t SET c1 = NULL WHERE k = 1")
     finally:
         engine.uninstall(spark)
-    assert rows_of(catalog.table("db.t")) == dict.fromkeys(range(1, 6), ALL_DEFAULT)
+    assert rows_by_key(catalog.table("db.t")) == dict.fromkeys(range(1, 6), ALL_DEFAULT)

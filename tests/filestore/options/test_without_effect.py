@@ -32,7 +32,7 @@ def closed_to(key: str, value: str = "x") -> At:
 def test_each_option_of_paimon_is_of_one_class() -> None:
     assert len(PAIMON) == 330
     assert [key for key in PAIMON if not any(key in each for each in (TableOptions.declared, ALIASES, NOT_BUILT))] == []
-    assert WITHOUT_EFFECT.keys() - {*PAIMON} == set()
+    assert [key for key in WITHOUT_EFFECT if key not in PAIMON and not key.startswith("fields.#.")] == []
     assert [key for key in WITHOUT_EFFECT if key in TableOptions.declared or key in ALIASES] == []
 
 

@@ -483,3 +483,12 @@ def test_a_tag_beside_the_end_of_its_table_is_refused_or_of_unknown_outcome(
         if not left:
             two_snapshots(catalog)  # the name is free
     assert OutcomeUnknownError in kinds
+
+
+def test_a_tag_that_is_created_between_the_plan_of_an_expiry_and_its_claim_keeps_its_files() -> None:
+    table = four_snapshots()
+    with paused_before(table.store.io, "replace", lambda: create_tag(table.store, "late", snapshot_id=2)) as io:
+        expire_all_but(replace(table, store=replace(table.store, io=io)), 1)
+    assert table.store.snapshots.ids() == [4]
+    assert content(table, tag="late") == {1: 2}
+    assert files_there(table) == used_files(table)
