@@ -62,7 +62,11 @@ def test_config_and_doctor_name_what_has_no_effect_and_why(tmp_path: Path, capsy
     assert set(ignored) == set(FILES_WORD) - {"log.kafka.bootstrap.servers"}
     assert ignored["log.kafka.sasl.username"].endswith("gives it, beside log.kafka.bootstrap.servers")
     assert "external-paths.allowed" in ignored["data-file.external-paths"]
-    login = {"log.kafka.bootstrap.servers": "evil:1", "log.kafka.sasl.username": "me", "external-paths.allowed": "/data"}
+    login = {
+        "log.kafka.bootstrap.servers": "evil:1",
+        "log.kafka.sasl.username": "me",
+        "external-paths.allowed": "/data",
+    }
     mine = [word for key, text in login.items() for word in ("--catalog-option", f"{key}={text}")]
     assert set(said(*mine)) == {"log.kafka.plugin.library.paths", "log.schema-registry.ssl.ca.location"}
     assert set(said("--catalog-option", "log.kafka.sasl.username=me")) == set(ignored)
