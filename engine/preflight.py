@@ -328,9 +328,8 @@ def components(root: str) -> "list[dict[str, object]]":
     ):
         with open(path, encoding="utf-8") as file:
             for digest, name in re.findall(r"^(\w{64}) [ *](\S+)$", file.read(), re.MULTILINE):
-                stem = os.path.splitext(name)[0]
-                parts = re.match(r"(.+?)-(\d.*)$", stem)
-                found.append(component("generic", *(parts.groups() if parts else (stem, "0")), "SHA-256", digest))
+                stem, version = (re.match(r"(.+?)-(\d.*)\.\w+$", name) or re.match(r"(.+)()$", name)).groups()  # type: ignore[union-attr]
+                found.append(component("generic", stem, version or "0", "SHA-256", digest))
     for path in glob.glob(os.path.join(root, "conf", "*", "package-lock.json")):
         with open(path, encoding="utf-8") as file:
             for place, each in json.load(file)["packages"].items():

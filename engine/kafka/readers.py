@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from engine.kafka.dead_letters import LETTERS_KEY, ChosenLetters, DeadLetters, LettersPart
+from engine.kafka.dead_letters import LETTERS, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,
     UNSTARTED_OFFSET,
@@ -103,7 +103,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in batches."""
         context = TaskContext.get()
-        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS_KEY))
+        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS))
         yield from self.rows(partition, letters)
         self.flush(letters)
 

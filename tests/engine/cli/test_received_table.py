@@ -62,7 +62,7 @@ ARGUMENTS: dict[str, object] = {
 
 
 @dataclass
-class World:
+class Received:
     """A warehouse from a stranger, and what must stay as it is."""
 
     warehouse: Path
@@ -137,7 +137,7 @@ def forged(table: Table, victim: Path) -> None:
         path.write_text(json.dumps(body))
 
 
-def received(home: Path, address: str, log: dict[str, str], *, is_forged: bool) -> World:
+def received(home: Path, address: str, log: dict[str, str], *, is_forged: bool) -> Received:
     """The stranger has made the table, and then changed its files by hand."""
     outside, warehouse = home / "outside", home / "warehouse"
     outside.mkdir()
@@ -171,7 +171,7 @@ def received(home: Path, address: str, log: dict[str, str], *, is_forged: bool) 
     catalog = warehouse / ".fluvial" / "catalog.json"
     if catalog.exists():
         store_options(catalog, {"openlineage.url": str(outside / "events.json")})
-    return World(warehouse=warehouse, outside=outside, given={})
+    return Received(warehouse=warehouse, outside=outside, given={})
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture(params=["manifests, too", "options only"])
 def files_only(
     request: pytest.FixtureRequest, tmp_path: Path, listening: tuple[str, list[bytes]], secrets: dict[str, str]
-) -> World:
+) -> Received:
     """Without a log. With its manifests as they were, commands go further."""
     world = received(tmp_path, listening[0], {}, is_forged=request.param == "manifests, too")
     return replace(world, heard=listening[1])
@@ -197,7 +197,7 @@ def test_every_command_is_in_the_sweep() -> None:
 
 
 @pytest.mark.long
-def test_commands_and_readers_do_nothing_outside(files_only: World) -> None:
+def test_commands_and_readers_do_nothing_outside(files_only: Received) -> None:
     before = files_only.state()
     for name, lines in COMMAND_LINES.items():
         for words in lines:
@@ -216,7 +216,7 @@ def test_commands_and_readers_do_nothing_outside(files_only: World) -> None:
 
 
 @pytest.mark.long
-def test_procedures_do_nothing_outside(files_only: World, tmp_path: Path) -> None:
+def test_procedures_do_nothing_outside(files_only: Received, tmp_path: Path) -> None:
     """Each on a copy of its own, with every argument that it asks for, as its user would call it."""
     before = files_only.state()
     ran = []
@@ -271,7 +271,7 @@ def test_who_opens_the_log_loads_nothing_and_sends_no_login(
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_sql_does_nothing_outside(files_only: World) -> None:
+def test_sql_does_nothing_outside(files_only: Received) -> None:
     before = files_only.state()
     statements = [
         f"SELECT * FROM {NAME}", f"SELECT count(*) FROM `{NAME}$files`", f"DESCRIBE EXTENDED {NAME}",
