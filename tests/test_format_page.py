@@ -182,7 +182,8 @@ def test_every_file_that_is_written_has_a_row_and_every_row_a_file() -> None:
     written |= {f"{PAYLOAD_DIRECTORY}/{uuid}", LOCK_FILE_NAME}
     written |= {f"{STAGING_DIRECTORY}/user/0/{name}" for name in (f"{uuid}.arrow", "00000000.files", "00000000.claim")}
     written |= {f"{paths.savepoint_dir}/{CHECKPOINT_PREFIX}{uuid}/"[3:]}
-    written |= {f"{LOG_KEY_DIRECTORY}/{'0' * 32}", "metadata/v1.metadata.json"}
+    written |= {f"{LOG_KEY_DIRECTORY}/{'0' * 32}{suffix}" for suffix in ("", ".place")}
+    written |= {"metadata/v1.metadata.json"}
     written |= {f"{TURNS_DIRECTORY}/7", f"{TURNS_DIRECTORY}/7.beat", FORMER_MAIN_FILE}
     written |= {f"{RUNS_DIRECTORY}/user", f"{ATTEMPT_DIRECTORY}/0123456789abcdef-1.1"}
     known = page_paths()

@@ -17,7 +17,7 @@ from typing import Final
 
 import click
 
-from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS
+from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS, WORDS_ELSEWHERE
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.cli.kept_help import shown_help
 from engine.dialect.grammar.places import SqlSyntaxError
@@ -109,6 +109,9 @@ def _is_caused_by_interrupt(error: BaseException) -> bool:
     return seen is not None
 
 
+_CLOSE: Final = 0.7  # of 1, so that no command is taken for another one
+
+
 class _Named(click.Group):
     """Commands by name, with the nearest one for a name that is none."""
 
@@ -118,7 +121,10 @@ class _Named(click.Group):
         """What is asked for. Raises: click.UsageError with the nearest one."""
         known = self.list_commands(context)
         if args and args[0] not in known:
-            close = difflib.get_close_matches(args[0], known, 1)
+            instead = WORDS_ELSEWHERE.get(args[0].replace("_", "-")) if context.parent is None else None
+            if instead is not None:
+                raise InvalidInputError(f"no such command: command={args[0]} fix={instead!r}")
+            close = difflib.get_close_matches(args[0], known, 1, cutoff=_CLOSE)
             near = f" did_you_mean={close[0]}" if close else ""
             raise click.UsageError(f"no such command: command={args[0]}{near}", context)
         return super().resolve_command(context, args)

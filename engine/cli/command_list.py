@@ -7,6 +7,24 @@ Each has a line of help here, so that ``fluvial --help`` need not ask them; a te
 from collections.abc import Mapping
 from typing import Final
 
+WORDS_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("create", "create-table"), "fluvial sql 'CREATE TABLE db.t (id BIGINT PRIMARY KEY)'"),
+    **dict.fromkeys(("drop", "drop-table", "rm"), "fluvial sql 'DROP TABLE db.t'"),
+    **dict.fromkeys(("rename", "rename-table", "mv"), "fluvial sql 'ALTER TABLE db.a RENAME TO db.b'"),
+    **dict.fromkeys(("alter", "alter-table"), "fluvial sql 'ALTER TABLE db.t ADD COLUMN c INT'"),
+    **dict.fromkeys(("list", "tables", "list-tables", "show-tables", "databases"), "fluvial ls"),
+    **dict.fromkeys(("insert", "write", "merge", "update"), "fluvial sql 'INSERT INTO db.t VALUES (1)'"),
+    **dict.fromkeys(("select", "query", "show"), "fluvial sql 'SELECT ...', or fluvial read db.t"),
+    **dict.fromkeys(("optimize", "bin-pack"), "fluvial compact db.t"),
+    "zorder": "fluvial cluster db.t",
+    "vacuum": "fluvial expire-snapshots db.t, then fluvial remove-orphan-files",
+    "restore": "fluvial rollback-to-as-latest db.t",
+    "history": "fluvial read 'db.t$snapshots'",
+    "topics": "fluvial broker create-topic, or the tools of Kafka; a table makes its own topic",
+    "ui": "fluvial top, or fluvial inspect db.t --html FILE",
+}
+"""Words of other programs, and of SQL, by what they are called here."""
+
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "broker": (
         "engine.cli.commands.broker",
@@ -42,6 +60,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.commands.lineage",
         "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
     ),
+    "ls": ("engine.cli.reading", "List the tables of a database, or of all: their keys, topics and newest snapshots."),
     "metrics": (
         "engine.cli.commands.metrics",
         "Print one scrape of tables as Prometheus text, from files.",
@@ -93,6 +112,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Commands that are imported when they are called: module and short help."""
 
 ACTIONS: Final[Mapping[str, str]] = {
+    "adopt-copy": "Let a table that was moved or restored to another place go on with its log: the original is gone.",
     "analyze": "Count rows and describe columns, for planners.",
     "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
     "clear-consumers": "Delete named readers, so that they protect no snapshots.",
@@ -200,6 +220,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "sign-log": (
         "Give the log of an older table a key: from then on only who may read the table's directory can bring files in."
     ),
+    "state-lineage": "State what a job outside Fluvial has read and written; lineage shows it as stated by hand.",
     "sync-log": "Write what bypassed a table's log into it, as the next batch would: see log.overwrite.",
     "table-diff": (
         "Count what differs between two states of a table, by rows and by columns; fluvial diff shows the rows."
@@ -252,7 +273,13 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     ),
     "log": (
         "The topic of a table.",
-        {"reset": "reset-log", "sign": "sign-log", "sync": "sync-log", "remove-login": "remove-stored-login"},
+        {
+            "reset": "reset-log",
+            "adopt-copy": "adopt-copy",
+            "sign": "sign-log",
+            "sync": "sync-log",
+            "remove-login": "remove-stored-login",
+        },
     ),
     "partition": (
         "Partitions of a table.",
@@ -293,6 +320,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {
             "impact": "impact",
             "recovery-plan": "recovery-plan",
+            "state": "state-lineage",
             "repair": "repair-lineage",
             "delete-tables": "delete-table-lineage",
             "delete-data": "delete-data-lineage",
@@ -302,7 +330,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 """Actions by what they are about: one line about the group, and the name of each action in it."""
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Look": ("read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "serve", "config"),
+    "Look": ("ls", "read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "serve", "config"),
     "Job files and whole databases": ("init", "validate", "plan", "run", "recover", "cdc", "package", "spark-conf"),
     "Watch": ("top", "lag", "metrics", "trace", "lineage", "doctor", "verify"),
     "Look after tables": ("compact", "compact-database", "cluster", "rescale", "copy", "export"),

@@ -1,20 +1,63 @@
-"""The commands ``fluvial describe`` and ``fluvial read``."""
+"""The commands ``fluvial ls``, ``fluvial describe`` and ``fluvial read``."""
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from engine.catalog import Catalog
 from engine.cli.output import RowCount, console, first_rows, grid, json_option, notes, print_json, print_rows
 from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.option import similar
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_schema
-from lsm.errors import InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError
 
 _SHOWN_ROWS: Final = 20
+
+
+@click.command()
+@click.argument("database", required=False)
+@json_option
+@with_place
+def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
+    """List the tables of a database, or of all: their keys, topics and newest snapshots."""
+    catalog = place.catalog
+    known = catalog.list_databases()
+    if database is not None and database not in known:
+        raise InvalidInputError(
+            f"no such database: database={database} did_you_mean={similar(database, known)} databases={known}"
+        )
+    found = [
+        _listed(catalog, f"{each}.{name}")
+        for each in ([database] if database is not None else known)
+        for name in catalog.list_tables(each)
+    ]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["table"], ", ".join(each["primary_key"]), each["topic"], each["snapshot_id"], each["problem"])
+        for each in found
+    ]
+    console().print(grid(f"{place.warehouse}", ("table", "key", "topic", "snapshot", "problem"), rows))
+
+
+def _listed(catalog: Catalog, name: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"table": name, "primary_key": [], "topic": None, "snapshot_id": None, "problem": None}
+    try:
+        table = catalog.table(name)
+        newest = table.latest_snapshot()
+        return facts | {
+            "primary_key": list(table.schema.primary_keys),
+            "topic": table.options.log_topic if table.store.has_log else None,
+            "snapshot_id": None if newest is None else newest.id,
+        }
+    except (FluvialError, OSError) as error:
+        return facts | {"problem": str(error)}
 
 
 @click.command()
@@ -24,7 +67,7 @@ _SHOWN_ROWS: Final = 20
 @with_place
 def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -> None:
     """Show columns, keys and options of a table (named database.table), newest or as of a version."""
-    found = place.table(table)
+    found = place.described(table)
     schema = found.schema
     if at is not None:
         state = found.read(version=at)
@@ -45,6 +88,7 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
             {
                 "table": found.name, "branch": found.branch, "main_branch": found.main_branch,
                 "comment": schema.comment, "columns": columns, "options": dict(schema.options),
+                "problem": found.closed,
             }
         )  # fmt: skip
         return
@@ -56,6 +100,8 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
     title = f"{found.name}{main}{': ' + schema.comment if schema.comment else ''}"
     console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
     console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
+    if found.closed is not None:
+        notes().print(found.closed, markup=False)
 
 
 @click.command()

@@ -7,12 +7,10 @@ to a run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from engine.catalog import Catalog
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.pipeline.table_changes import ensure_table
-from engine.deploy.plan import DeployPlan, DeployStep, PlannedAction
+from engine.deploy.plan import DeployPlan, DeployStep, PlannedAction, no_spark
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from lsm.errors import InvalidInputError
@@ -63,7 +61,7 @@ def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedS
         UnavailableError: a broker does not answer; earlier steps stay applied.
     """
     catalog = Catalog(config.warehouse, options=config.catalog_options)
-    session = SqlSession(SqlContext(catalog=catalog, open_spark=_no_spark))
+    session = SqlSession(SqlContext(catalog=catalog, open_spark=no_spark))
     done: list[AppliedStep] = []
     for step in steps:
         if step.statement is None:
@@ -76,7 +74,3 @@ def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedS
                 raise InvalidInputError(f"{error} statement={step.shown_statement} done_before={before}") from error
         done.append(AppliedStep(table=step.name, statement=step.statement))
     return done
-
-
-def _no_spark() -> SparkSession:
-    raise AssertionError("a schema change needs no Spark")

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, cast
 
 from py4j.protocol import Py4JError
@@ -17,18 +18,20 @@ from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
 from engine.cdc.topics import PatternTopics
+from engine.cdc.verify.database import SourceDatabase
 from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
+from engine.deploy.pipeline.run_lock import held_checkpoints
 from engine.deploy.pipeline.supervision import Attempts
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
 from filestore.layout.locations import absolute_path
 from logstore.format.connect_types import TypeRules
 from logstore.format.source.ranges import OutOfRange
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 
 logger = logging.getLogger("fluvial.cdc")
 
@@ -74,6 +77,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         naming=cdc.naming,
         registry=source.registry,
         transactions=cdc.source.transactions,
+        flattened=cdc.source.flattened,
         max_records=source.max_offsets_per_trigger,
         types=TypeRules(
             numeric=cdc.types.numeric,
@@ -109,6 +113,32 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
     )
 
 
+def informed_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
+    """The settings of a database, with the generated columns that the catalog of its source names.
+
+    While the source does not answer, they are those that it named last.
+
+    Raises:
+        InvalidInputError: options that do not go together, or no such source.
+        UnavailableError: the source does not answer, and never has.
+    """
+    settings = cdc_settings(config, cdc)
+    if cdc.source.dsn is None:
+        return settings
+    state = cdc_state(config, cdc)
+    try:
+        with SourceDatabase.reading(cdc.source.dsn) as database:
+            generated = database.generated()
+    except UnavailableError as error:
+        known = state.generated()
+        if known is None:
+            raise
+        logger.warning("the catalog of the source cannot be read, what it said last counts: reason=%s", error)
+        return replace(settings, generated=known)
+    state.put_generated(generated)
+    return replace(settings, generated=generated)
+
+
 def cdc_state(config: JobConfig, cdc: CdcConfig) -> StateFiles:
     """The state of a database's job."""
     catalog = Catalog(config.warehouse, options=config.catalog_options)
@@ -122,6 +152,7 @@ def run_cdc(
     spark: SparkSession | None = None,
     on_batch: Callable[[BatchReport], None] = lambda _: None,
     stop: threading.Event | None = None,
+    waits: bool = False,
 ) -> BatchReport | None:
     """Run a database's query until it ends, fails, or ``stop`` is set; then the running batch ends first.
 
@@ -134,16 +165,17 @@ def run_cdc(
         spark: the session to use; None: one with the job's settings, stopped at the end.
         on_batch: called after a batch, in the calling thread.
         stop: set by another thread or a signal handler.
+        waits: where another run has the checkpoint, start when it has ended, instead of an error.
 
     Returns:
         The newest batch; None: there was none.
 
     Raises:
-        InvalidInputError: settings that do not go together; nothing was started.
+        InvalidInputError: settings that do not go together, or another run has the checkpoint; nothing was started.
         UnavailableError: the brokers do not answer.
         FluvialError: the query failed; what is committed stays.
     """
-    settings = cdc_settings(config, cdc)
+    settings = informed_settings(config, cdc)
     check_reachable(settings.properties)
     if not PatternTopics(settings.properties, settings.pattern).positions():
         logger.warning(
@@ -164,7 +196,9 @@ def run_cdc(
         database.has_written(report)
         on_batch(report)
 
-    with health_of_database(config, database):
+    with held_checkpoints([checkpoint], waits=waits, stop=stop) as is_held, health_of_database(config, database):
+        if not is_held:
+            return None
         spark = spark or job_session(config)
         try:
             with metrics_of_database(config, spark, settings, catalog, database):

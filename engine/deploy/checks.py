@@ -1,5 +1,6 @@
 """Checks of a job without tables, brokers or Spark: are its options, types and names valid?"""
 
+import os
 from collections.abc import Callable, Iterator
 
 import sqlglot
@@ -13,7 +14,9 @@ from engine.deploy.pipeline.table_changes import job_fields
 from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
+from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions
+from filestore.options.option import similar
 from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
 from filestore.schema.schema_store import new_schema, without_place
@@ -22,13 +25,16 @@ from lsm.errors import InvalidInputError
 JobCheck = tuple[KeyPath, Callable[[], object]]
 
 
-def check_job(job: JobConfig, *, with_sql: bool = False, with_functions: bool = False) -> None:
+def check_job(
+    job: JobConfig, *, with_sql: bool = False, with_functions: bool = False, with_targets: bool = False
+) -> None:
     """Refuse a job that cannot work, with all its problems at once.
 
     Args:
         job: the parsed job file.
         with_sql: check queries, too: syntax, views, columns and types. A run leaves that to Spark.
         with_functions: import the modules of Python transforms.
+        with_targets: look for typing errors in the names of targets, too. A plan and a run ask the catalog.
 
     Raises:
         InvalidInputError: all problems, each with key, file and line.
@@ -37,6 +43,7 @@ def check_job(job: JobConfig, *, with_sql: bool = False, with_functions: bool = 
     checks = [*_table_checks(job), *_pipeline_checks(job)]
     checks += _sql_checks(job) if with_sql else ()
     checks += _function_checks(job) if with_functions else ()
+    checks += _target_checks(job) if with_targets else ()
     for path, check in checks:
         try:
             check()
@@ -92,6 +99,23 @@ def _function_checks(job: JobConfig) -> Iterator[JobCheck]:
         for where, step in _steps(job, index):
             if step.python is not None:
                 yield where, lambda name=step.python: function_named(name)  # type: ignore[misc]
+
+
+def _target_checks(job: JobConfig) -> Iterator[JobCheck]:
+    for index, pipeline in enumerate(job.pipelines):
+        for output in pipeline.outputs:
+            yield ("pipelines", index), lambda name=output.table: _check_target(job, name)  # type: ignore[misc]
+
+
+def _check_target(job: JobConfig, target: str) -> None:
+    """A table that the file does not declare may be in the warehouse; one that is nearly declared is not meant."""
+    name, _ = split_branch(target)
+    close = [] if name in job.tables else similar(name, job.tables, 1)
+    if close and not os.path.isdir("{}/{}.db/{}".format(job.warehouse, *name.split("."))):
+        raise InvalidInputError(
+            f"target is no table of the job file: target={target} did_you_mean={close[0]} "
+            "fix='correct the name, or declare it under tables'"
+        )
 
 
 def _sql_checks(job: JobConfig) -> Iterator[JobCheck]:

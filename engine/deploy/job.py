@@ -17,6 +17,7 @@ from engine.deploy.pipeline.health import health_of
 from engine.deploy.pipeline.job_watch import ClusterWatch, Watched, watching
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
+from engine.deploy.pipeline.run_lock import held_checkpoints
 from engine.deploy.pipeline.sources import kafka_options
 from engine.deploy.pipeline.supervision import Supervisor
 from engine.deploy.pipeline.table_changes import ensure_table
@@ -25,6 +26,7 @@ from engine.kafka.options import check_reachable
 from engine.runtime.spark_messages import spark_end
 from engine.spark.session import session
 from engine.table import Table
+from filestore.layout.locations import absolute_path
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -38,6 +40,7 @@ def run_job(
     spark: SparkSession | None = None,
     on_progress: OnProgress = lambda _: None,
     stop: threading.Event | None = None,
+    waits: bool = False,
 ) -> list[PipelineResult]:
     """Run every pipeline of a job until all have ended, one has failed permanently, or ``stop`` is set.
 
@@ -46,18 +49,30 @@ def run_job(
         spark: the session to use; None: one with the job's settings, stopped at the end.
         on_progress: called after every batch, in the calling thread.
         stop: set by another thread or a signal handler; pipelines then end after their running micro-batch.
+        waits: where another run has one of the checkpoints, start when it has ended, instead of an error.
 
     Returns:
-        One result per pipeline, in the order of the file. A job with a ``processing-time`` trigger only returns when it
-        is stopped.
+        One result per pipeline, in the order of the file; none, if it was stopped while it waited. A job with a
+        ``processing-time`` trigger only returns when it is stopped.
 
     Raises:
-        InvalidInputError: the job does not fit the tables or the sources; nothing was started.
+        InvalidInputError: the job does not fit the tables or the sources, or another run has one of the checkpoints;
+            nothing was started.
         FluvialError: a pipeline failed; ``on-failure`` decides about the others. Committed batches stay.
     """
     check_job(config)
     if not config.pipelines:
         raise InvalidInputError(f"the job has no pipelines: job={config.name} fix='fluvial cdc run runs its databases'")
+    stop = stop or threading.Event()
+    checkpoints = [absolute_path(each.checkpoint) for each in config.pipelines]
+    with held_checkpoints(checkpoints, waits=waits, stop=stop) as is_held:
+        return _run(config, spark, on_progress, stop) if is_held else []
+
+
+def _run(
+    config: JobConfig, spark: SparkSession | None, on_progress: OnProgress, stop: threading.Event
+) -> list[PipelineResult]:
+    """Run a job whose checkpoints this process holds. Raises: see ``run_job``."""
     catalog = Catalog(config.warehouse, options=config.catalog_options)
     for name, table in config.tables.items():
         ensure_table(catalog, name, table)
@@ -70,7 +85,7 @@ def run_job(
         pipelines,
         on_failure=config.on_failure,
         stop_timeout_s=config.stop_timeout,
-        stop=stop or threading.Event(),
+        stop=stop,
     )
     own = spark is None
     with health_of(config.health, config.name, supervisor) as health:

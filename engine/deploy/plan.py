@@ -8,19 +8,28 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from engine.catalog import Catalog
+from engine.checkpoint.checkpoint_files import is_readable, read_checkpoint
 from engine.deploy.checks import check_job, check_table_options
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import CONTINUE, RESTART
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
+from engine.deploy.pipeline.checkpoints import has_other_transform, source_difference
 from engine.deploy.pipeline.query_check import ColumnCast, FieldsOf, check_queries, job_tables
 from engine.deploy.pipeline.sources import kafka_options, source_table
-from engine.deploy.pipeline.table_changes import table_differences
+from engine.deploy.pipeline.table_changes import TableDifference, table_differences
 from engine.deploy.pipeline.transforms import function_named
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from engine.kafka.options import with_source_option_names
 from engine.log.catalog_login import CatalogLogin
+from engine.log.replacement import LogWanted
 from engine.log.table_log import default_topic
+from engine.table import Table
+from filestore.evolution.publication import check_changes
+from filestore.evolution.schema_change import SchemaChange
 from filestore.layout.locations import absolute_path
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.option import similar
@@ -37,11 +46,11 @@ class PlannedAction(Enum):
     """What a run would do about a table, topic or pipeline."""
 
     CREATE = "create"
-    CHANGE = "change"  # differs from the job file; a run leaves it, the step's statement changes it
+    CHANGE = "change"  # differs from the job file; the step's statement changes it
     START = "start"  # from the source's start
     CONTINUE = "continue"
     KEEP = "keep"
-    REFUSE = "refuse"  # a run would fail
+    REFUSE = "refuse"  # a run would fail, and no statement helps: another job file does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,7 @@ class DeployStep:
     name: str
     fact: str = ""
     statement: str | None = field(default=None, repr=False)  # SQL that makes it match the job file; may hold secrets
+    is_before_run: bool = False  # of a change: no run starts before it is made
 
     @property
     def shown_statement(self) -> str | None:
@@ -74,7 +84,7 @@ class DeployPlan:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the run would start."""
+        """Whether the run would start, once the changes of the plan are made."""
         return all(each.action is not PlannedAction.REFUSE for each in self.steps)
 
     @property
@@ -116,10 +126,41 @@ def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[Dep
         return
     differences = table_differences(name, catalog.table(name).schema, wanted)
     for each in differences:
-        action = PlannedAction.REFUSE if each.is_refused else PlannedAction.CHANGE
-        yield DeployStep(action=action, kind="table", name=name, fact=each.fact, statement=each.statement)
+        yield _step_of(config, name, each)
     if not differences:
         yield DeployStep(action=PlannedAction.KEEP, kind="table", name=name)
+
+
+def _step_of(config: JobConfig, name: str, found: TableDifference) -> DeployStep:
+    """What becomes of a difference: the statement is asked what it would be asked when it is run."""
+    action, fact, statement = PlannedAction.CHANGE, found.fact, found.statement
+    if statement is None:
+        action = PlannedAction.REFUSE if found.is_refused else PlannedAction.KEEP
+    else:
+        try:
+            asked = _AskedCatalog(config.warehouse, options=config.catalog_options)
+            SqlSession(SqlContext(catalog=asked, open_spark=no_spark)).execute(statement)
+        except InvalidInputError as error:
+            action, fact, statement = PlannedAction.REFUSE, f"{fact} reason='{error}'", None
+    is_needed = found.is_refused and action is PlannedAction.CHANGE
+    fact += ", needed before a run" if is_needed else ""
+    return DeployStep(action=action, kind="table", name=name, fact=fact, statement=statement, is_before_run=is_needed)
+
+
+class _AskedCatalog(Catalog):
+    """Says what a change of a table would be answered, and changes nothing."""
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
+        """Refuse what ``Catalog.alter_table`` refuses without its brokers."""
+        table = self.table(name)
+        if LogWanted.of(changes, table.store) is None:
+            check_changes(table.store, changes)
+        return table
+
+
+def no_spark() -> SparkSession:
+    """For statements that change a schema. Raises: AssertionError."""
+    raise AssertionError("a schema change needs no Spark")
 
 
 def _topic_steps(config: JobConfig, name: str) -> Iterator[DeployStep]:
@@ -219,8 +260,14 @@ def _place_of(config: JobConfig, pipeline: PipelineConfig) -> DeployStep:
     if difference is not None:
         raise InvalidInputError(f"{difference} checkpoint={pipeline.checkpoint} fix=give the pipeline a new checkpoint")
     batch = "before its first batch" if state.batch_id is None else f"after batch {state.batch_id}"
-    fact = f"{batch}, query={state.query_id} checkpoint={pipeline.checkpoint}"
-    return DeployStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+    action, fact = PlannedAction.CONTINUE, f"{batch}, query={state.query_id} checkpoint={pipeline.checkpoint}"
+    if has_other_transform(location, pipeline):
+        action = PlannedAction.CHANGE
+        fact += (
+            ", another transform than its last run had: rows that are written stay as that one made them; a new "
+            "checkpoint and an emptied table write all again"
+        )
+    return DeployStep(action=action, kind="pipeline", name=pipeline.name, fact=fact)
 
 
 def _exists(catalog: Catalog, name: str) -> bool:

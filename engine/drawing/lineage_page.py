@@ -9,7 +9,7 @@ from engine.drawing.graphs import GraphPicture, graph_svg
 from engine.drawing.script import ZOOM, ZOOM_STYLE
 from engine.drawing.theme import PAGE_STYLE
 from engine.lineage.graph.graph import GraphNode, LineageGraph
-from engine.lineage.graph.view import LineageView, label_of
+from engine.lineage.graph.view import BY_HAND, LineageView, label_of
 from engine.runtime.units import many_text
 
 _STYLE: Final = (
@@ -32,6 +32,9 @@ def lineage_picture(view: LineageView, *, without: int = 0) -> GraphPicture:
         headline.append(f"red: rows wait for {many_text(len({job for _, job in view.late}), 'job')}")
     if view.beside:
         headline.append("dashed: further inputs of these jobs")
+    jobs = {node for edge in view.stated & {*view.graph.edges} for node in edge if node.kind == "job"}
+    if jobs:
+        headline.append(f"{BY_HAND}: {many_text(len(jobs), 'job')}")
     if without:
         headline.append(f"{many_text(without, 'table')} without jobs")
     return GraphPicture(

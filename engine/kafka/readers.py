@@ -8,20 +8,21 @@ Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+
+from engine.checkpoint.admission import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
-
 from engine.kafka.dead_letters import LETTERS, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,
@@ -49,13 +50,15 @@ from engine.kafka.options import (
     ValueFormat,
     with_source_option_names,
 )
-from engine.kafka.rows import decoder, raw_rows, spark_rows
+from engine.kafka.rows import decoder, raw_rows, spark_rows, without_repeated_deletes
 from engine.kafka.source_columns import NewColumnsError
 from engine.kafka.source_topics import SourceTopics
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from engine.types.spark_types import arrow_schema
 from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
+from lsm.row_kind import RowKind
 
 RAW_SCHEMA: Final = (
     StructType()
@@ -69,6 +72,8 @@ RAW_SCHEMA: Final = (
 )
 """Columns of undecoded records, those of Spark's own connector."""
 
+
+_LOOK_BACK: Final = 4  # offsets: the record before another one, and markers of transactions between them
 
 logger = logging.getLogger("fluvial.kafka-source")
 
@@ -92,7 +97,7 @@ class _Reader:
 
     def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
         self._options = options
-        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._arrow_schema = arrow_schema(schema)
         _check_schema(options, schema)
         self._connected: SourceTopics | None = None
 
@@ -128,7 +133,10 @@ class _Reader:
         """As ``read``; ``letters`` get the bad records, and are flushed by the caller."""
         offset_range, timestamp_type, is_only = partition.value
         try:
-            for records in self._records(offset_range):
+            found = self._records(offset_range)
+            if self._options.value_format in (ValueFormat.DEBEZIUM_JSON, ValueFormat.DEBEZIUM_AVRO):
+                found = without_repeated_deletes(found, partial(self._record_before, offset_range), self._is_delete)
+            for records in found:
                 yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
         except FluvialError as error:
             raise with_source_option_names(error) from None
@@ -175,6 +183,26 @@ class _Reader:
                 log_range=log_range,
                 columns=LOG_SCHEMA.names if is_raw else [*LOG_SCHEMA.names, OLD_KEY.name],
             )
+
+    def _record_before(self, source: OffsetRange, offset: int) -> pa.RecordBatch | None:
+        """The record before an offset, also before markers of transactions; None: there is none any more."""
+        source = replace(source, end_offset=offset)
+        try:
+            found = list(self._range(source, max(0, offset - _LOOK_BACK)))
+        except RecordsLostError as lost:
+            found = list(self._range(source, lost.earliest_offset))
+        return found[-1].slice(found[-1].num_rows - 1) if found else None
+
+    def _is_delete(self, record: pa.RecordBatch) -> bool:
+        """Whether a record deletes a row; one that cannot be read does not."""
+        if not record["value"][0].is_valid:
+            return True
+        keys = pa.schema([field for field in self._arrow_schema if field.name in self._options.key_columns])
+        try:
+            found = decoder(self._options, keys)(record["key"], record["value"], None)
+        except NewColumnsError:
+            return False
+        return bool(found.kinds.to_pylist() == [int(RowKind.DELETE)])
 
     def _rows(
         self,

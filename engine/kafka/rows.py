@@ -1,6 +1,6 @@
 """Kafka records as rows for Spark: unchanged, or decoded into columns and a row kind."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -63,6 +63,43 @@ def raw_rows(
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def without_repeated_deletes(
+    chunks: Iterable[pa.RecordBatch],
+    record_before: Callable[[int], pa.RecordBatch | None],
+    is_delete: Callable[[pa.RecordBatch], bool],
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range; a tombstone that begins some is left out if the record before it deletes the same key.
+
+    The decoder sees to all others. Without this the range's border would make a second delete of Debezium's two
+    records, of which the latter has the key only.
+
+    Args:
+        chunks: consecutive records, batches of ``LOG_SCHEMA``.
+        record_before: the record before an offset; None: there is none any more.
+        is_delete: whether one record deletes a row.
+    """
+    before: pa.RecordBatch | None = None
+    for records in chunks:
+        count = _leading_tombstones(records)
+        if count:
+            before = before or record_before(records["offset"][0].as_py())
+            is_repeated = before is not None and before["key"][0] == records["key"][0] and is_delete(before)
+            count = count if is_repeated else 0
+        before = records.slice(records.num_rows - 1)
+        if count < records.num_rows:
+            yield records.slice(count)
+
+
+def _leading_tombstones(records: pa.RecordBatch) -> int:
+    """How many records at the beginning are tombstones of one key."""
+    first = records["key"][0]
+    if records["value"][0].is_valid or not first.is_valid:
+        return 0
+    is_one = pc.and_(pc.is_null(records["value"]), pc.fill_null(pc.equal(records["key"], first), False))
+    end = pc.index(is_one, pa.scalar(False)).as_py()
+    return records.num_rows if end < 0 else int(end)
 
 
 def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: bool = False) -> Decode:

@@ -68,6 +68,8 @@ class SourceTopics:
     def _counts(self) -> Mapping[str, int]:
         if time.monotonic() - self._checked_s < _TOPIC_CHECK_S:
             return self._partition_counts
+        if not self._partition_counts:  # later a broker may take its time
+            self._topics.check_reachable()
         for name in self._names:
             topic = self._topics.find_topic(name)
             if topic is None:

@@ -127,7 +127,9 @@ class Recorder:
     def opened(
         self, job: str, reads: tuple[SourceRead, ...] = (), starts: tuple[SourceRead, ...] = (), *, run_id: str = ""
     ) -> None:
-        """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``.
+        """Record what a job reads that will write this table. Raises: UnavailableError; like ``check``.
+
+        That it writes the table is recorded with its first commit: before it, it has made nothing.
 
         Args:
             job: name of the job.
@@ -137,7 +139,7 @@ class Recorder:
         """
         self.check()
         startups = self._startups(job, starts, run_id)
-        self._lineage.store(replace(self._new_tables(job, reads, is_sink=True), startups=startups))
+        self._lineage.store(replace(self._new_tables(job, reads, is_sink=False), startups=startups))
         if self._events is not None:
             self._events.started(job, reads=_datasets(reads), written=[self._written()])
 

@@ -22,7 +22,8 @@ from lsm.errors import InvalidInputError
 DATABASE: Final = "paimon"
 CATALOG_OPTIONS_TABLE: Final = "catalog_options"
 LATENESS_TABLE: Final = "upstream_lateness"
-SMALL_TABLES: Final = (CATALOG_OPTIONS_TABLE, LATENESS_TABLE)
+STATED_TABLE: Final = "stated_lineage"
+SMALL_TABLES: Final = (CATALOG_OPTIONS_TABLE, LATENESS_TABLE, STATED_TABLE)
 """Tables that are returned whole, to be filtered by the caller."""
 _ROWS_AT_ONCE: Final = 4096
 
@@ -63,6 +64,7 @@ LINEAGE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "sink_snapshot_lineage": _DATA_LINEAGE,
     "job_startup": _schema(_JOB, *_TABLE, _SNAPSHOT),
     **_VIEWS,
+    STATED_TABLE: _schema(_JOB, ("role", pa.string()), *_TABLE, _CREATED),
     LATENESS_TABLE: pa.schema(
         [
             *_schema(*_TABLE, _JOB, *_led_to("upstream_", *_TABLE)),
@@ -88,7 +90,7 @@ def read_lineage_table(
 
     Args:
         catalog: the catalog.
-        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` and ``upstream_lateness`` ignore filter and limit.
+        name: of ``LINEAGE_SCHEMAS``; ``SMALL_TABLES`` ignore filter and limit.
         predicate: on its columns.
         limit: maximum number of rows; None is all.
 
@@ -135,6 +137,9 @@ def _checked_rows(
             yield from view_rows(meta, name, predicate, limit)
         elif name == LATENESS_TABLE:
             yield from lateness_rows(meta, TablesNow.of(catalog))
+        elif name == STATED_TABLE:
+            for role, found in (("read", meta.source_table_lineages()), ("written", meta.sink_table_lineages())):
+                yield from ({**asdict(each), "role": role} for each in found if each.stated)
         elif name in _ENTITIES:
             yield from (asdict(each) for each in _ENTITIES[name](meta, predicate, limit))
         else:

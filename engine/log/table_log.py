@@ -7,7 +7,7 @@ be taken for the old one.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from typing import Final
@@ -17,7 +17,7 @@ from engine.request.option_check import CLIENT_PREFIX
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
 from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots
-from filestore.layout.log_key import read_log_key
+from filestore.layout.log_key import LogKeyPlace, read_log_key
 from filestore.options.log_login import address_of, openers_of, trusted_options, with_given
 from filestore.options.log_place import in_other_place, log_place
 from filestore.options.table_options import TableOptions
@@ -64,6 +64,7 @@ class TableLog:
     generation: int = 0  # which of the table's logs, see ``Snapshot.log_generation``
     is_adopted: bool = False  # the topic existed before the table, and begins with its claim
     key: MarkerKey | None = None  # None: an older table, see ``sys.sign_log``
+    key_place: LogKeyPlace | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
@@ -93,6 +94,7 @@ class TableLog:
             generation=options.log_generation,
             is_adopted=options.log_topic_is_adopted,
             key=_key(table.store, options.log_marker_key),
+            key_place=_key_place(table.store, options.log_marker_key),
         )
 
     @property
@@ -136,11 +138,34 @@ class TableLog:
         """Fence all other writers of this log and return the end of each bucket.
 
         Raises:
+            InvalidInputError: the table's directory is a copy; the log is the original's, and no writer was fenced.
             CorruptDataError: the topic is not the table's original one.
             UnavailableError: the brokers cannot be reached.
         """
+        self.check_not_copied()
         self.checked_topics()
         return fence_all(self.target(bucket) for bucket in range(self.bucket_count))
+
+    @property
+    def original(self) -> str | None:
+        """The directory of the table that has this log, if this one is a copy of it. Raises: UnavailableError."""
+        return None if self.key_place is None else self.key_place.original()
+
+    def check_not_copied(self) -> None:
+        """Before the log is written: refuse a copy of the table's directory, which would take the log from the table.
+
+        Raises: InvalidInputError.
+        """
+        original = self.original
+        if original is None or self.key_place is None:
+            return
+        is_there = self.key_place.original_is_there(original)
+        raise InvalidInputError(
+            f"the table's directory is a copy, and its log belongs to the original: directory={self.key_place.root} "
+            f"original={original} is_there={str(is_there).lower()} topic={self.topic} "
+            f"fix='give the copy a topic of its own, CALL sys.reset_log; "
+            + ("delete one of the two'" if is_there else "or, if the original is gone for good, CALL sys.adopt_copy'")
+        )
 
     def check_owner(self, here: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Before the first records of a topic are read: refuse those of a table that has claimed the topic since.
@@ -207,6 +232,10 @@ def _key(store: TableStore, name: str | None) -> MarkerKey | None:
     return MarkerKey(secret=secret, place=f"table={store.name} log.marker-key={name}")
 
 
+def _key_place(store: TableStore, name: str | None) -> LogKeyPlace | None:
+    return None if name is None else LogKeyPlace(io=store.io, root=store.paths.root, name=name)
+
+
 def log_options(
     store: TableStore, writer: WriterOptions = NO_OPTIONS, *, of: TableOptions | None = None
 ) -> TableOptions:
@@ -262,7 +291,7 @@ def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:
     """An opened table with the log that another version of its schema names; other options stay in force."""
     options = branch_options(store.io, store.paths, schema.options)
     opened = replace(store.schema, options=in_other_place(store.schema.options, log_place(options)))
-    return replace(store, schema=opened, options=opened.table_options)
+    return replace(store, schema=opened, options=store.options_of(opened))
 
 
 def at_newest_log(store: TableStore, known_schema_id: int) -> tuple[TableStore, int]:

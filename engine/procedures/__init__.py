@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.procedures.consumers import clear_consumers, reset_consumer
-from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage
+from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage, state_lineage
 from engine.procedures.maintenance.analysis import analyze
 from engine.procedures.maintenance.clustering import cluster
 from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
 from engine.procedures.maintenance.exporting import export
 from engine.procedures.maintenance.logins import remove_stored_login
-from engine.procedures.maintenance.logs import reset_log, sign_log, sync_log
+from engine.procedures.maintenance.logs import adopt_copy, reset_log, sign_log, sync_log
 from engine.procedures.maintenance.migration import migrate_table
 from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.maintenance.purging import purge_files
@@ -104,6 +104,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_watermark,
     rescale,
     reset_log,
+    adopt_copy,
     sign_log,
     sync_log,
     remove_stored_login,
@@ -113,6 +114,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     recovery_plan,
     validate_snapshot,
     repair_lineage,
+    state_lineage,
     copy,
     export,
     migrate_table,
@@ -124,6 +126,7 @@ PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _
 __all__ = [
     "PROCEDURES",
     "Procedure",
+    "adopt_copy",
     "analyze",
     "audit_publish",
     "clear_consumers",
@@ -178,6 +181,7 @@ __all__ = [
     "rollback_to_timestamp",
     "rollback_to_watermark",
     "sign_log",
+    "state_lineage",
     "sync_log",
     "table_diff",
     "trigger_tag_automatic_creation",

@@ -3,6 +3,7 @@
 Our messages are a fact followed by ``key=value`` pairs; in JSON the pairs are fields, so nothing has to parse them.
 """
 
+import ast
 import datetime as dt
 import logging
 import re
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -23,7 +24,8 @@ ROOT: Final = "fluvial"
 _MAX_BYTES: Final = 32 << 20
 _KEPT: Final = 3
 _TEXT: Final = "%(levelname)s %(name)s: %(message)s"
-_PAIR: Final = re.compile(r"(?:^|\s)([a-z][a-z0-9_.-]*)=('[^']*'|\"[^\"]*\"|[^\s]+)")
+_LIST: Final = r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\[\]'\"])*\]"  # as Python writes it
+_PAIR: Final = re.compile(rf"(?:^|\s)([a-z][a-z0-9_.-]*)=('[^']*'|\"[^\"]*\"|{_LIST}|[^\s]+)")
 _WHOLE: Final = re.compile(r"-?\d{1,18}")
 _RESERVED: Final = frozenset({"time", "level", "logger", "message", "error"})
 
@@ -54,14 +56,24 @@ class TextLines(logging.Formatter):
         return printable(shown_line(super().format(record)))
 
 
-def fields_of(message: str) -> dict[str, int | str]:
-    """The ``key=value`` pairs of a message; whole numbers become integers, quotes are removed."""
-    found: dict[str, int | str] = {}
+def fields_of(message: str) -> dict[str, Any]:
+    """The ``key=value`` pairs of a message; whole numbers become integers, lists are lists, quotes are removed."""
+    found: dict[str, Any] = {}
     for key, text in _PAIR.findall(message):
         name = f"{key}_" if key in _RESERVED else key
+        if text[0] == "[" and text[-1] == "]":
+            found[name] = _list_of(text)
+            continue
         plain = text[1:-1] if text[0] in "'\"" and text[-1] == text[0] and len(text) > 1 else text
         found[name] = int(plain) if _WHOLE.fullmatch(plain) else plain
     return found
+
+
+def _list_of(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
 
 
 def _writable(text: str) -> str:

@@ -8,10 +8,11 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from engine.runtime.spark_internals import jvm_exit_code
 from lsm import errors
-from lsm.errors import FluvialError, InvalidInputError, OverloadedError
+from lsm.errors import FluvialError, InvalidInputError, OverloadedError, TakenOverError
 
 _FLUVIAL: Final = re.compile(r"(?:^|: )\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
 _END_S: Final = 10.0  # of a JVM that has closed its connections
+_OTHER_RUN: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY", "Multiple streaming queries are concurrently")
 _NO_CONNECTION: Final = "Python worker failed to connect back"
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
 
@@ -24,7 +25,8 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
     """The error to show for one that came through Spark.
 
     A Fluvial error keeps its class and message; a query that Spark rejects is an InvalidInputError; a Python process
-    that was too slow to connect to Spark is an OverloadedError.
+    that was too slow to connect to Spark is an OverloadedError; one whose checkpoint another run uses is a
+    TakenOverError, which no restart heals.
 
     Args:
         error: the error that Spark raised.
@@ -38,6 +40,11 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, FluvialError):
             return kind(message)
+    if any(each in text for each in _OTHER_RUN):
+        return TakenOverError(
+            f"{doing} reason='another run of this query uses the same checkpoint' "
+            "fix='let one of them run; two queries need two checkpoints'"
+        )
     if _NO_CONNECTION in text:
         return OverloadedError(
             f"{doing} reason='a Python process of Spark did not connect within 10 s' cause='the machine is overloaded' "

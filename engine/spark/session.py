@@ -13,14 +13,17 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from engine.broker.jars import find_java
 from engine.kafka.source import KafkaSource
 from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
 from engine.spark.class_archive import class_sharing
 from engine.spark.data_source import FluvialDataSource
 from engine.spark.worker_python import LAUNCHER, set_worker_python
 from engine.spark.worker_server import start_worker_server
+from lsm.errors import InvalidInputError
 
 REDACTED: Final = (
     "(?i)secret|passw|passphrase|token|credential|jaas|private|user[._-]?info|access[._-]?key|account[._-]key|api_?key"
@@ -110,7 +113,7 @@ def session(
     given["spark.app.name"] = app_name
     # Once the JVM runs, the settings of spark-defaults.conf and spark-submit can be read.
     with class_sharing():
-        start_jvm(given)
+        _start_jvm(given)
     settled = dict(SparkConf().getAll()) | given
     is_local = settled.get("spark.master", "local").startswith("local")
     defaults = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
@@ -155,6 +158,18 @@ def checkpoint_settings(spark: SparkSession, location: str) -> Iterator[None]:
     finally:
         for key in added:
             spark.conf.unset(key)
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start Java. Raises: InvalidInputError: it is missing, or too old."""
+    try:
+        start_jvm(settings)
+    except PySparkRuntimeError as error:
+        find_java()  # the usual reasons have errors of their own
+        raise InvalidInputError(
+            f"Java ended before Spark had started: java_home={os.environ.get('JAVA_HOME')} reason={error} "
+            "fix='its own words are above, or in the log of Spark: options of the JVM, or no memory'"
+        ) from error
 
 
 def _built(conf: Mapping[str, str]) -> SparkSession:

@@ -54,7 +54,7 @@ class SystemRead(ArrowRows):
     def files(self) -> FileTable:
         """The table that the rows are about, on the branch that is named."""
         assert self.name.table is not None, "tables of the catalog are about all tables"
-        files: FileTable = self.catalog.table(on_branch_name(self.name.table, self.name.branch)).files
+        files: FileTable = self.catalog.described(on_branch_name(self.name.table, self.name.branch)).files
         return files
 
     @cached_property
@@ -126,7 +126,10 @@ class SystemRead(ArrowRows):
                 yield rows.select(names).cast(target)
             return
         if self.name.is_lineage:
-            found = pa.Table.from_batches(lineage.read_lineage_table(self.catalog, self.name.system))
+            found = pa.Table.from_batches(
+                lineage.read_lineage_table(self.catalog, self.name.system),
+                schema=lineage.LINEAGE_SCHEMAS[self.name.system],
+            )
         elif self.name.table is None:
             found = catalog_rows(self.catalog, self.name.system)
         else:

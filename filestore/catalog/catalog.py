@@ -26,7 +26,7 @@ from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.file_names import check_spelling
 from filestore.layout.leftovers import is_what_a_drop_leaves
-from filestore.layout.log_key import LOG_KEY_DIRECTORY
+from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
@@ -191,13 +191,17 @@ class FileCatalog:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
 
-    def table(self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None) -> FileTable:
+    def table(
+        self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None,
+        to_describe: bool = False,
+    ) -> FileTable:  # fmt: skip
         """Open a table.
 
         Args:
             name: ``db.table``, or ``db.table$branch_b`` for one of its branches.
             branch: the same said beside the name; None: what the name says, else main.
             options: in force for this object only.
+            to_describe: also one that cannot be read, see ``FileTable.open``.
 
         Raises:
             InvalidInputError: no such database, table or branch, or a directory that is none; says which.
@@ -210,17 +214,10 @@ class FileCatalog:
             raise self._no_such_table(name, root)
         try:
             return FileTable.open(
-                name,
-                root,
-                branch=branch or MAIN_BRANCH,
-                options=options,
-                io=self._io,
-                clock=self._clock,
-                names=self._names,
-                lock_factory=self._lock_factory,
-                registry=self._registry,
-                catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
-            )
+                name, root, branch=branch or MAIN_BRANCH, options=options, io=self._io, clock=self._clock,
+                names=self._names, lock_factory=self._lock_factory, registry=self._registry,
+                catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given), to_describe=to_describe,
+            )  # fmt: skip
         except (InvalidInputError, CorruptDataError) as error:  # it may have been dropped or renamed meanwhile
             if self._has_schema(root) or not (
                 isinstance(error, CorruptDataError) or str(error).startswith("no such table:")
@@ -330,7 +327,7 @@ class FileCatalog:
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
-        move = partial(self._io.move_directory, source, target) if isinstance(self._io, MovesDirectories) else None
+        move = partial(move_directory, self._io, source, target) if isinstance(self._io, MovesDirectories) else None
         if move is None and self._tables.keeps_places and name.split(".")[0] == new_name.split(".")[0]:
             check_renaming(self._io, source, self._lock_factory)
             if target != source and self._has_schema(target):
@@ -365,7 +362,7 @@ class FileCatalog:
         if (names := self.swapping) is None:
             return False
         for each in (name, other):
-            check_renaming(self._io, self.table(each).store.paths.root, self._lock_factory)
+            check_renaming(self._io, self.table(each, to_describe=True).store.paths.root, self._lock_factory)
         names.swap_names(name.split(".")[0], name.split(".")[1], other.split(".")[1])
         return True
 

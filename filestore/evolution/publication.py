@@ -35,26 +35,15 @@ def publish_changes(store: TableStore, decide: Callable[[TableSchema], Sequence[
     return retrying(lambda: _publish(store, decide), attempts=_ATTEMPTS, on=LostRaceError)
 
 
+def check_changes(store: TableStore, changes: Sequence[SchemaChange]) -> None:
+    """Ask whether ``publish_changes`` would take changes. Raises: InvalidInputError: it would refuse them."""
+    _next_version(store, lambda _: changes)
+
+
 def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaChange]]) -> TableSchema:
-    ids = store.schemas.ids()
-    if not ids:
-        raise InvalidInputError(f"table does not exist: table={store.name} path={store.paths.root}")
-    newest = store.schemas.read(ids[-1])  # as stored: without dynamic options of this instance
-    changes = decide(newest)
-    if not changes:
-        return newest
-    after = apply_changes(
-        newest,
-        changes,
-        has_rows=store.snapshots.latest_id() is not None,
-        history=[store.schema_of(each) for each in ids[:-1]],
-        time_ms=store.clock.now_ms(),
-    )
+    newest, after = _next_version(store, decide)
     if after is newest:
         return newest
-    check_merging(after, after.table_options)
-    check_expiry(after, after.table_options)
-    _check_branches(store, newest, after)
     try:
         store.schemas.create(after, after=newest)
     except ConflictError as error:
@@ -67,6 +56,31 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
     if store.registry is not None:
         store.registry.schema_changed(store, newest, after)
     return after
+
+
+def _next_version(
+    store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaChange]]
+) -> tuple[TableSchema, TableSchema]:
+    """The newest version of a schema, and the one behind it; the same where nothing changes."""
+    ids = store.schemas.ids()
+    if not ids:
+        raise InvalidInputError(f"table does not exist: table={store.name} path={store.paths.root}")
+    newest = store.schemas.read(ids[-1])  # as stored: without dynamic options of this instance
+    changes = decide(newest)
+    if not changes:
+        return newest, newest
+    after = apply_changes(
+        newest,
+        changes,
+        has_rows=store.snapshots.latest_id() is not None,
+        history=[store.schema_of(each) for each in ids[:-1]],
+        time_ms=store.clock.now_ms(),
+    )
+    if after is not newest:
+        check_merging(after, after.table_options)
+        check_expiry(after, after.table_options)
+        _check_branches(store, newest, after)
+    return newest, after
 
 
 def _check_branches(store: TableStore, before: TableSchema, after: TableSchema) -> None:

@@ -70,7 +70,8 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
     if store.has_log:
         raise InvalidInputError(
             f"records in a log cannot be undone: table={store.name} snapshot={target.id} "
-            "fix=use rollback_to_as_latest, which makes the older rows the newest ones by a new commit"
+            "fix='use rollback_to_as_latest (fluvial rollback-to-as-latest), which makes the older rows the newest "
+            "ones by a new commit'"
         )
     live = all_references(store)
     later = [each for each in live if each.branch == store.paths.branch and each.snapshot_id > target.id]

@@ -310,7 +310,8 @@ class _FilterReader:
             return self._adjacent_texts(node)
         if isinstance(node, exp.Cast):
             return self._cast(node)
-        raise self._error("a column is compared with a non-literal", node, f"sql={sql_text(node)!r}")
+        hint = f""" fix="a text is in quotes: '{node.name}'\"""" if isinstance(node, exp.Column) else ""
+        raise self._error("a column is compared with a non-literal", node, f"sql={sql_text(node)!r}{hint}")
 
     def _adjacent_texts(self, node: exp.Expr) -> str:
         """``'it''s'``: adjacent quotes are an escaped quote (Spark 4); separated strings are concatenated."""

@@ -1,5 +1,6 @@
 """Schemas of a table: making the first one, and the files that hold all versions."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import MAIN_BRANCH, SCHEMA_PREFIX, TablePaths
 from filestore.layout.publication import check_not_published
+from filestore.options.secrets import shown_value
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import stored_form
@@ -20,6 +22,8 @@ from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.schema.validation import check_creatable, check_new_names, check_options_set, check_size, hashable
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+
+logger = logging.getLogger("fluvial.catalog")
 
 ROOT_KEYS: Final = ("path", "file.path")
 
@@ -223,6 +227,51 @@ def given_fields(columns: pa.Schema | Sequence[DataField]) -> Sequence[DataField
             raise InvalidInputError(f"{error} column={column.name}") from error
         fields.append(DataField(id=index, name=column.name, type=data_type))
     return fields
+
+
+def warn_of_other_shape(
+    name: str,
+    found: TableSchema,
+    columns: pa.Schema | Sequence[DataField],
+    primary_key: Sequence[str],
+    partition_by: Sequence[str],
+    options: Mapping[str, str] | None,
+) -> None:
+    """Log how a table that is there differs from the one that was to be made; further columns of it are no difference.
+
+    Args:
+        name: of the table.
+        found: its schema.
+        columns: as in ``new_schema``, and the following.
+        primary_key: likewise.
+        partition_by: likewise.
+        options: those that were given for this table.
+    """
+    types = {field.name: str(field.type).removesuffix(" NOT NULL") for field in found.fields}
+    wanted = {field.name: str(field.type).removesuffix(" NOT NULL") for field in given_fields(columns)}
+    texts = canonical_options(options or {})
+    facts = [
+        f"column={name} table_has={types.get(name, 'no such column')} wanted={kind}"
+        for name, kind in wanted.items()
+        if types.get(name) != kind
+    ]
+    for what, has, asked in (
+        ("primary_key", found.primary_keys, _columns_of("primary-key", primary_key, texts)),
+        ("partition_by", found.partition_keys, _columns_of("partition", partition_by, texts)),
+    ):
+        if [*has] != [*asked]:
+            facts.append(f"{what} table_has={[*has]} wanted={[*asked]}")
+    facts += [
+        f"option={key} table_has={shown_value(key, found.options[key])} wanted={shown_value(key, text)}"
+        for key, text in texts.items()
+        if found.options.get(key, text) != text
+    ]
+    if facts:
+        logger.warning(
+            "the table exists with another shape, and stays as it is: table=%s %s fix='ALTER TABLE, or choose another "
+            "name'",
+            name, "; ".join(facts),
+        )  # fmt: skip
 
 
 def _numbered(fields: Sequence[DataField], *, not_null: Sequence[str]) -> tuple[tuple[DataField, ...], int]:

@@ -14,7 +14,7 @@ from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import samples
 from engine.cli.output import console, grid, print_json
 from engine.cli.place import Command
-from engine.deploy.cdc_job import cdc_settings
+from engine.deploy.cdc_job import informed_settings
 from engine.deploy.config.job_config import JobConfig
 from engine.kafka.options import KafkaSourceOptions, check_reachable
 from lsm.errors import InvalidInputError
@@ -38,8 +38,14 @@ def from_topics_options(command: Command) -> Command:
     def with_asked(
         pattern: str | None, brokers: str | None, registry: str | None, database: str | None, **rest: Any
     ) -> Any:
-        given = {"--brokers": brokers or rest.get("kafka"), "--database": database}
+        if "kafka" in rest:  # two names for one
+            rest["kafka"] = brokers = _same(brokers, rest["kafka"])
+        given = {"--brokers": brokers, "--database": database}
         if pattern is None:
+            alone = {"--registry": registry, "--database": database, "--brokers": brokers}
+            unused = [flag for flag, value in alone.items() if value and not (flag == "--brokers" and "kafka" in rest)]
+            if unused:
+                raise InvalidInputError(f"option needs --from-topics: option={','.join(unused)} fix='leave it out'")
             return command(asked=None, **rest)
         missing = [flag for flag, value in given.items() if not value]
         if missing:
@@ -52,11 +58,18 @@ def from_topics_options(command: Command) -> Command:
     for option in (
         click.option("--database", metavar="NAME", help="With --from-topics: database of the tables."),
         click.option("--registry", metavar="URL", help="With --from-topics: schema registry of records in Avro."),
-        click.option("--brokers", metavar="HOST:PORT", help="With --from-topics: brokers of the topics."),
+        click.option("--brokers", metavar="HOST:PORT", help="Brokers of the topics."),
         click.option("--from-topics", "pattern", metavar="REGEX", help=r"Change topics of a database: 'shop\..*'."),
     ):
         with_asked = option(with_asked)
     return with_asked
+
+
+def _same(brokers: str | None, kafka: str | None) -> str | None:
+    """The value of an option with two names. Raises: InvalidInputError, they have different ones."""
+    if brokers and kafka and brokers != kafka:
+        raise InvalidInputError(f"brokers are given twice: --brokers={brokers} --kafka={kafka} fix='leave out one'")
+    return brokers or kafka
 
 
 def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
@@ -80,7 +93,7 @@ def surveyed_databases(job: JobConfig) -> dict[str, Survey]:
         InvalidInputError: settings that do not go together.
         UnavailableError: the brokers or a registry do not answer.
     """
-    return {each.name: _looked(cdc_settings(job, each)) for each in job.cdc}
+    return {each.name: _looked(informed_settings(job, each)) for each in job.cdc}
 
 
 def _looked(settings: CdcSettings) -> Survey:

@@ -7,8 +7,13 @@ import click
 
 from engine.broker.broker import Broker
 from engine.cli.output import console, json_option, print_json, waiting
+from engine.runtime.units import many_text
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
+from lsm.errors import InvalidInputError
 
 NOT_RUNNING: Final = 1
+_NOT_RUNNING: Final = "not running"
 
 
 @click.group()
@@ -45,9 +50,29 @@ def start(data_dir: str, port: int, as_json: bool) -> None:
 def stop(data_dir: str, as_json: bool) -> None:
     """Stop it; its data stays."""
     stopped = Broker(data_dir)
+    was_running = stopped.status().running
     with waiting("stopping the Kafka broker"):
         stopped.stop()
-    _print_broker(stopped, as_json=as_json)
+    _print_broker(stopped, as_json=as_json, gone="stopped" if was_running else _NOT_RUNNING)
+
+
+@broker.command("create-topic")
+@click.argument("topic")
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Number of partitions.")
+@_dir_option
+@json_option
+def create_topic(topic: str, partitions: int, data_dir: str, as_json: bool) -> None:
+    """Create a topic; records that are sent to one that does not exist are lost."""
+    found = Broker(data_dir)
+    if not found.status().running:
+        raise InvalidInputError(f"the broker does not run: data_dir={found.data_dir} fix='fluvial broker start'")
+    servers = found.bootstrap_servers
+    properties = KafkaProperties.parse({"bootstrap.servers": servers})
+    made = LogTopics(properties).create_topic(topic, bucket_count=partitions)
+    if as_json:
+        print_json({"topic": made.name, "partitions": made.bucket_count, "bootstrap_servers": servers})
+    else:
+        console().print(f"created {made.name} ({many_text(made.bucket_count, 'partition')}) at {servers}")
 
 
 @broker.command()
@@ -61,11 +86,11 @@ def status(data_dir: str, as_json: bool) -> None:
         click.get_current_context().exit(NOT_RUNNING)
 
 
-def _print_broker(broker: Broker, *, as_json: bool) -> None:
+def _print_broker(broker: Broker, *, as_json: bool, gone: str = _NOT_RUNNING) -> None:
     found = broker.status()
     if as_json:
         print_json(asdict(found))
     elif found.running:
         console().print(f"running at {found.bootstrap_servers} (process {found.pid}, {found.data_dir})", soft_wrap=True)
     else:
-        console().print(f"not running ({found.data_dir})", soft_wrap=True)
+        console().print(f"{gone} ({found.data_dir})", soft_wrap=True)

@@ -51,7 +51,7 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
     if table is not None:
         from engine.log.table_log import ignored_options  # which imports Kafka's client
 
-        opened = place.table(table)
+        opened = place.described(table)
         ignored = {key: f"has no effect: {reason}" for key, reason in ignored_options(opened.store).items()}
         options = [
             replace(each, doc=ignored.get(each.key, each.doc))

@@ -37,7 +37,7 @@ from engine.deploy.config.json_schema import schema_text
 from engine.deploy.config.operation_config import LoggingConfig
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
-from engine.deploy.plan import DeployPlan, make_plan
+from engine.deploy.plan import DeployPlan, PlannedAction, make_plan
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.scratch import private_path
 from engine.runtime.spark_log import last_lines, spark_output
@@ -65,6 +65,9 @@ LAYER_OPTIONS: Final = (
     click.option("--profile", metavar="NAME", help="Profile of the job file to use."),
 )
 """What overrides a job file: ``overrides``, ``overlays`` and ``profile``."""
+WAIT_OPTION: Final = click.option(
+    "--wait", "waits", is_flag=True, help="Wait until another run of the same checkpoint has ended."
+)
 METRICS_OPTIONS: Final = (
     click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port, for Prometheus."),
     click.option("--metrics-file", metavar="FILE", help="Keep metrics in a file, for node_exporter."),
@@ -100,6 +103,7 @@ def with_layers(command: Command) -> Command:
 @click.option("--pipeline", "pipelines", metavar="NAME", multiple=True, help="Run only this pipeline; repeatable.")
 @click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@WAIT_OPTION
 @METRICS_OPTIONS[0]
 @METRICS_OPTIONS[1]
 @json_option
@@ -112,6 +116,7 @@ def run(
     pipelines: tuple[str, ...],
     spark_log: str | None,
     quiet: bool,
+    waits: bool,
     metrics_port: int | None,
     metrics_file: str | None,
     as_json: bool,
@@ -136,7 +141,7 @@ def run(
         job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress,
     ):
         try:
-            results = run_job(job, on_progress=on_progress, stop=stop)
+            results = run_job(job, on_progress=on_progress, stop=stop, waits=waits)
         except Exception as error:
             has_ended = not isinstance(error, FluvialError) or isinstance(error, SparkEndedError)
             if has_ended and stop.wait(_SIGNAL_S):
@@ -195,7 +200,7 @@ def validate(
     for config, job in zip(configs, jobs, strict=True):
         if job.absent:
             notes().print(f"{config}: not here, not checked: {', '.join(job.absent)}", soft_wrap=True, markup=False)
-        check_job(job, with_sql=True, with_functions=True)
+        check_job(job, with_sql=True, with_functions=True, with_targets=not online)
         if online:
             _refuse(make_plan(job))
     if as_json:
@@ -235,7 +240,7 @@ def plan(
     With --from-topics and without a job file: show what the change topics of a database would become, from records
     that are there: every table, its key, its columns, what they lose and what is refused.
 
-    Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there are changes.
+    Exit codes: 0; 2 what is wanted cannot be; 3 (with --detailed-exitcode) there are changes.
     """
     if asked is not None:
         return _plan_topics(asked, written, as_json)
@@ -307,6 +312,7 @@ def exit_code(job: JobConfig, results: Sequence[PipelineResult]) -> int:
     """
     ends = {each.name: each.trigger.ends for each in job.pipelines}
     is_cut = any(ends[each.pipeline] and not each.is_complete for each in results)
+    is_cut |= not results and any(ends.values())  # it waited for another run
     return EXIT_TERMINATED if is_cut else 0
 
 
@@ -315,7 +321,11 @@ def _shown_step(step: AppliedStep) -> dict[str, Any]:
 
 
 def _refuse(made: DeployPlan) -> None:
-    problems = [f"{each.kind} {each.name}: {each.fact}" for each in made.steps if each.action.value == "refuse"]
+    problems = [
+        f"{each.kind} {each.name}: {each.fact}"
+        for each in made.steps
+        if each.action is PlannedAction.REFUSE or each.is_before_run
+    ]
     if problems:
         raise InvalidInputError("; ".join(problems))
 

@@ -16,7 +16,7 @@ from engine.drawing.lineage_page import lineage_page, lineage_picture
 from engine.drawing.png import png_picture
 from engine.lineage.graph.graph import GraphNode
 from engine.lineage.graph.lateness import TableCommits
-from engine.lineage.graph.view import LineageView, label_of, lines, view_of_snapshot, view_of_table
+from engine.lineage.graph.view import BY_HAND, LineageView, label_of, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
 from engine.lineage.truth.checked import checked_meta
 from engine.runtime.units import many_text
@@ -108,7 +108,9 @@ class _Tables:
         self._catalog = catalog
 
     def newest_id(self, table: str) -> int | None:
-        """The newest snapshot; None when the table has none, was dropped, or is in another catalog."""
+        """The newest snapshot; None when the table has none, was dropped, or is not in the catalog."""
+        if "://" in table:
+            return None
         snapshot = self._catalog.table(table).latest_snapshot() if self._catalog.table_exists(table) else None
         return None if snapshot is None else snapshot.id
 
@@ -159,6 +161,9 @@ def _print_catalog(view: LineageView, without: int) -> None:
                 for table in tables:
                     late = view.late.get((table, node))
                     line = Text(f"  {verb} {table.name}")
+                    edge = (table, node) if verb == "reads " else (node, table)
+                    if edge in view.stated and BY_HAND not in fact:
+                        line.append(f"  {BY_HAND}", style="dim")
                     if verb == "reads " and late is not None:
                         line.append(f"  {late.words}", style="red")
                     console().print(line, soft_wrap=True)

@@ -33,6 +33,7 @@ _SHOWN_ROWS: Final = 1000
 
 @click.command()
 @click.argument("text", required=False)
+@click.option("-e", "--execute", "executed", metavar="TEXT", help="The same as TEXT.")
 @click.option("-f", "--file", "path", metavar="FILE", help="Statements to run, separated by ;")
 @click.option("--database", default=DEFAULT_DATABASE, show_default=True, help="Initial current database.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
@@ -46,6 +47,7 @@ _SHOWN_ROWS: Final = 1000
 def sql(
     place: WarehousePlace,
     text: str | None,
+    executed: str | None,
     path: str | None,
     database: str,
     form: str,
@@ -67,7 +69,7 @@ def sql(
         def run(statement: Statement) -> None:
             _print(_result(session, statement), shown, form)
 
-        given = _given(text, path)
+        given = _given(text, executed, path)
         if given is None:
             _converse(run, partial(table_names, place.catalog))
         else:
@@ -75,10 +77,11 @@ def sql(
                 run(statement)
 
 
-def _given(text: str | None, path: str | None) -> str | None:
+def _given(text: str | None, executed: str | None, path: str | None) -> str | None:
     """The statements; None: read them from a prompt."""
-    if text is not None and path is not None:
-        raise InvalidInputError(f"statements are given twice: file={path} fix=give TEXT or --file")
+    if sum(each is not None for each in (text, executed, path)) > 1:
+        raise InvalidInputError(f"statements are given twice: file={path} fix='give TEXT, -e or --file'")
+    text = executed if text is None else text
     if path is not None:
         try:
             return Path(path).read_text(encoding="utf-8")

@@ -41,7 +41,9 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
 @click.command()
 @click.argument("directory")
 @click.option(
-    "--kafka", metavar="HOST:PORT", help="Brokers. [default: from `fluvial broker start`, else localhost:9092]"
+    "--kafka",
+    metavar="HOST:PORT",
+    help="The same as --brokers. [default: from `fluvial broker start`, else localhost:9092]",
 )
 @click.option("--from-topic", "topic", metavar="TOPIC", help="A job file for this topic, by its records in JSON.")
 @click.option("--table", metavar="D.T", help="With --from-topic: the table. [default: default.TOPIC]")

@@ -71,7 +71,8 @@ def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataFie
         if has == wants:
             continue
         if has is not None and types[field.name].nullable and widens(field.type, types[field.name]):
-            fact = f"a wider column: column={field.name} table_has={has} job_has={wants}"  # it may have grown
+            place = f"column={field.name} table_has={has} job_has={wants}"
+            fact = f"a wider column: {place}, nothing to do: the table may have grown"
             differences.append(TableDifference(fact=fact, statement=None, is_refused=False))
             continue
         if has is None:
@@ -139,15 +140,16 @@ def ensure_table(catalog: Catalog, name: str, wanted: TableConfig) -> Table:
     Raises:
         InvalidInputError: it exists with other columns or another key; the message has the statement to change it.
     """
-    catalog.create_table(
-        name,
-        job_fields(wanted),
-        primary_key=wanted.primary_key,
-        partition_by=wanted.partition_by,
-        options=wanted.options,
-        comment=wanted.comment,
-        if_not_exists=True,
-    )
+    if not catalog.table_exists(name):
+        catalog.create_table(
+            name,
+            job_fields(wanted),
+            primary_key=wanted.primary_key,
+            partition_by=wanted.partition_by,
+            options=wanted.options,
+            comment=wanted.comment,
+            if_not_exists=True,
+        )
     table = catalog.table(name)
     for difference in table_differences(name, table.schema, wanted):
         fix = shown_pairs(difference.statement or "") or "change the job file, or write to another table"

@@ -17,13 +17,15 @@ from engine.lineage.graph.graph import (
 )
 from engine.lineage.graph.lateness import CatalogTables, Lateness, lateness, newest_reads_by_job
 from engine.lineage.origins import FIRST_BATCH_BARRIER, batch_time_ms
-from engine.lineage.store.entities import DataLineage, create_time_text, split_name, time_of
+from engine.lineage.store.entities import DataLineage, TableLineage, create_time_text, split_name, time_of
 from engine.lineage.store.store import LineageMeta, of_columns
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
 
 _FIRST_REACH: Final = 64  # snapshots
 _FURTHER: Final = 64
 _FURTHEST_REACH: Final = 1_000_000
+
+BY_HAND: Final = "stated by hand"
 
 Find = Callable[[Predicate], Iterator[DataLineage]]
 
@@ -38,6 +40,7 @@ class LineageView:
     sources: tuple[DataLineage, ...] = ()
     sinks: tuple[DataLineage, ...] = ()
     late: Mapping[Edge, Lateness] = field(default_factory=dict)  # from a table to the job that is behind it
+    stated: frozenset[Edge] = frozenset()  # known only because it was stated by hand
 
     def facts(self) -> dict[GraphNode, str]:
         """A line about each node: the newest snapshot or barrier, with its time."""
@@ -48,12 +51,16 @@ class LineageView:
                 if known is None or _order(node, known) < _order(node, each):
                     newest[node] = each
         found = {node: self._fact(node, each) for node, each in newest.items()}
+        by_hand = {node for edge in self.stated for node in edge if node.kind == "job"}
+        recorded = {node for edge in {*self.graph.edges, *self.beside} - self.stated for node in edge}
+        for job in by_hand - recorded:
+            found[job] = f"{BY_HAND}, {found[job]}" if job in found else BY_HAND
         return found | self.times()
 
     def times(self) -> dict[GraphNode, str]:
         """The time of each snapshot and of each barrier."""
         return {
-            node: create_time_text(each.create_time)
+            node: f"{create_time_text(each.create_time)}{f', {BY_HAND}' * (each.is_stated and node.kind == 'job')}"
             for each in (*self.sources, *self.sinks)
             for node in barrier_graph([each], ()).nodes
         }
@@ -87,7 +94,9 @@ class LineageView:
                 for node in self.graph.nodes
             ],
             "edges": [
-                {"from": start.title, "to": end.title} | _late_json(self.late.get((start, end)))
+                {"from": start.title, "to": end.title}
+                | _late_json(self.late.get((start, end)))
+                | ({"stated_by_hand": True} if (start, end) in self.stated else {})
                 for start, end in self.graph.edges
             ],
         }
@@ -131,7 +140,14 @@ def view_of_table(
     Raises: UnavailableError.
     """
     root = None if table is None else GraphNode("table", table)
-    whole = graph_of(meta.source_table_lineages(), meta.sink_table_lineages())
+    sources_of, sinks_of = [*meta.source_table_lineages()], [*meta.sink_table_lineages()]
+    whole = graph_of(sources_of, sinks_of)
+    stated = {
+        *graph_of(
+            (each for each in sources_of if each.stated and not _is_recorded(meta.source_data_lineages, each)),
+            (each for each in sinks_of if each.stated and not _is_recorded(meta.sink_data_lineages, each)),
+        ).edges
+    }
     graph = whole if root is None else around(whole, root, upstream=upstream, downstream=downstream, depth=depth)
     jobs = {node for node in graph.nodes if node.kind == "job"}
     kept = set(graph.nodes)
@@ -151,7 +167,21 @@ def view_of_table(
             readers = {job for start, job in whole.edges if start == node} & jobs
             reads = _reads_of(meta, node, readers, read)
             late |= {(node, job): each for job, each in _late(tables, node.name, newest_id, reads).items()}
-    return LineageView(root=root, graph=graph, beside=beside, sources=tuple(sources), sinks=tuple(sinks), late=late)
+    return LineageView(
+        root=root,
+        graph=graph,
+        beside=beside,
+        sources=tuple(sources),
+        sinks=tuple(sinks),
+        late=late,
+        stated=frozenset(stated),
+    )
+
+
+def _is_recorded(find: "Find", each: TableLineage) -> bool:
+    """Whether a job has also recorded itself what is stated of it."""
+    of_table = of_columns(job=each.job, database=each.database, table=each.table)
+    return not all(row.is_stated for row in find(of_table))
 
 
 def _recent(find: "Find", table: str, newest_id: int | None, last: int) -> list[DataLineage]:

@@ -13,6 +13,10 @@ from lsm.errors import InvalidInputError
 
 TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 LONGEST_NAME: Final = 255  # characters; every database supports three of them in a primary key
+STATED_RUN: Final = "stated:"
+"""Begins the run of a barrier that was stated by hand: no snapshot file says it, and no correction knows better."""
+OUTSIDE: Final = "outside"
+"""``TableLineage.stated`` of what is not a table of the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class TableLineage:
     database: str
     table: str
     create_time: datetime  # UTC without a zone, whole seconds
+    stated: str = ""  # by hand: the id of the table, or ``OUTSIDE``; "": recorded by the job
 
     def __post_init__(self) -> None:
         _check_names(self.job, self.database, self.table)
@@ -49,6 +54,11 @@ class DataLineage:
         object.__setattr__(self, "create_time", _whole_seconds(self.create_time))
         if not self.moment_ms:
             object.__setattr__(self, "moment_ms", _epoch_ms(self.create_time))
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether a person, or another program, has said it."""
+        return self.run.startswith(STATED_RUN)
 
 
 @dataclass(frozen=True, slots=True)

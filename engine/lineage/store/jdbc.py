@@ -162,6 +162,15 @@ class JdbcLineageMeta:
             for table in (SOURCE_SNAPSHOTS, SINK_SNAPSHOTS):
                 connection.execute(sa.delete(table).where(table.c.create_time < time))
 
+    def never_committed(self) -> list[TableLineage]:
+        """The jobs that are said to write a table of which they have no snapshot, and never had: each try failed."""
+        is_known = [
+            sa.exists().where(*(rows.c[name] == SINK_JOBS.c[name] for name in ("job", "database", "table")))
+            for rows in (SINK_SNAPSHOT_JOBS, SINK_SNAPSHOTS)
+        ]
+        query = sa.select(SINK_JOBS).where(SINK_JOBS.c.stated == _UNKNOWN, ~sa.or_(*is_known))
+        return [TableLineage(**row) for row in self.rows(query, None)]
+
     def close(self) -> None:
         """Nothing to close: nothing is held between calls."""
 
@@ -210,7 +219,7 @@ class JdbcLineageMeta:
             if table is JOB_STARTUP:
                 if not _is_same_start(replaced.get(key), row):
                     replaced[key] = row
-            elif row.get("run"):
+            elif row.get("run") or row.get("stated"):
                 replaced[key] = row
             else:
                 kept.setdefault(key, row)
@@ -219,7 +228,7 @@ class JdbcLineageMeta:
                 connection.execute(self._insert(table, replaces=replaces), [rows[key] for key in sorted(rows)])
 
     def _insert(self, table: sa.Table, *, replaces: bool) -> sa.Insert:
-        """An insert that keeps an existing row, or replaces it: by another start, and rows of a known run."""
+        """An insert that keeps an existing row, or replaces it: another start, a known run, what is stated by hand."""
         others = [each.name for each in table.columns if not each.primary_key]
         if self._dialect in ("mysql", "mariadb"):
             added = mysql.insert(table)

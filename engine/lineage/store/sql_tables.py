@@ -38,7 +38,15 @@ def _column(name: str, kind: Any = _NAME) -> "sa.Column[Any]":
 
 
 def _table_lineage(name: str) -> sa.Table:
-    table = sa.Table(name, METADATA, _key("job"), _key("database"), _key("table"), _column("create_time", _TIME))
+    table = sa.Table(
+        name,
+        METADATA,
+        _key("job"),
+        _key("database"),
+        _key("table"),
+        _column("create_time", _TIME),
+        sa.Column("stated", sa.String(64), nullable=False, server_default=""),  # older processes do not give it
+    )
     sa.Index(f"{name}_by_table", table.c.database, table.c.table)
     return table
 

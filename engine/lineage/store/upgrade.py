@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from engine.lineage.store.entities import DataLineage
-from engine.lineage.store.sql_tables import JOB_STARTUP, SEED_TABLES, of_newest_run, row_key
+from engine.lineage.store.sql_tables import JOB_STARTUP, SEED_TABLES, SINK_JOBS, SOURCE_JOBS, of_newest_run, row_key
 
-_START: Final = JOB_STARTUP.c.start
+_ADDED: Final = (JOB_STARTUP.c.start, SOURCE_JOBS.c.stated, SINK_JOBS.c.stated)
+"""Columns that older versions do not have; their defaults are what those mean."""
 _PREFIX: Final = "fluvial_former_"
 _ROWS_AT_ONCE: Final = 1000
 
@@ -27,7 +28,8 @@ def upgrade(engine: sa.Engine, schema: str | None) -> None:
     """
     for name in SEED_TABLES:
         _once(engine, schema, name)
-    _add_start(engine, schema)
+    for column in _ADDED:
+        _add_column(engine, schema, column)
 
 
 def is_upgraded(engine: sa.Engine, schema: str | None) -> bool:
@@ -35,7 +37,7 @@ def is_upgraded(engine: sa.Engine, schema: str | None) -> bool:
     inspector = sa.inspect(engine)
     tables, views = set(inspector.get_table_names(schema)), set(inspector.get_view_names(schema))
     return (
-        _has_start(engine, schema)
+        all(_has_column(engine, schema, column) for column in _ADDED)
         and {*SEED_TABLES} <= views
         and not any({name, f"{_PREFIX}{name}"} & (tables - views) for name in SEED_TABLES)
     )
@@ -77,20 +79,19 @@ def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
             raise
 
 
-def _has_start(engine: sa.Engine, schema: str | None) -> bool:
-    return any(each["name"] == _START.name for each in sa.inspect(engine).get_columns(JOB_STARTUP.name, schema))
+def _has_column(engine: sa.Engine, schema: str | None, column: "sa.Column[Any]") -> bool:
+    return any(each["name"] == column.name for each in sa.inspect(engine).get_columns(column.table.name, schema))
 
 
-def _add_start(engine: sa.Engine, schema: str | None) -> None:
-    """The column of ``job_startup`` that older versions do not have; its default is what they mean."""
-    column = sa.schema.CreateColumn(_START).compile(dialect=engine.dialect)
+def _add_column(engine: sa.Engine, schema: str | None, column: "sa.Column[Any]") -> None:
+    definition = sa.schema.CreateColumn(column).compile(dialect=engine.dialect)
     try:
-        if not _has_start(engine, schema):
+        if not _has_column(engine, schema, column):
             with engine.begin() as connection:
-                table = _quoted(engine.dialect, schema, JOB_STARTUP.name)
-                connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {column}"))
+                table = _quoted(engine.dialect, schema, column.table.name)
+                connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {definition}"))
     except DBAPIError:
-        if not _has_start(engine, schema):  # else another process has just done it
+        if not _has_column(engine, schema, column):  # else another process has just done it
             raise
 
 

@@ -81,7 +81,7 @@ def missing_commits(
     """The snapshots with an origin that the store has no row of: their lineage was deleted. Reads what it must."""
     corrections = Corrections(meta, has_snapshots=lineage.settings.has_snapshots)
     for table in now.tables:
-        known = {each.snapshot_id for each in corrections.written(table.name, 0)}
+        known = {each.snapshot_id for each in corrections.written(table.name, 0) if not each.is_stated}
         for snapshot_id in table.store.snapshots.line().ids:
             snapshot = (
                 None
@@ -176,6 +176,8 @@ def _is_false(row: DataLineage, table: TableNow, history: _History) -> bool:
             return False
         later = table.store.snapshots.find(row.snapshot_id)
         return later is None or bool(row.identity and row.identity != later.identity)
+    if row.is_stated:
+        return bool(row.identity and row.identity != snapshot.identity)
     is_of_other_job = not row.identity and CommitOrigin.of(snapshot) is None
     return not is_of_other_job or snapshot.commit_kind is CommitKind.COMPACT
 

@@ -101,9 +101,11 @@ class Corrections:
             self._delete_written(connection, at.table, false)
             self._meta.add(connection, missing)
             for job in false_jobs:
-                connection.execute(sa.delete(SINK_JOBS).where(_of(SINK_JOBS, at.table), SINK_JOBS.c.job == job))
+                is_false = sa.and_(_of(SINK_JOBS, at.table), SINK_JOBS.c.job == job, _recorded(SINK_JOBS))
+                connection.execute(sa.delete(SINK_JOBS).where(is_false))
                 left = sa.select(SINK_JOBS.c.job).where(SINK_JOBS.c.job == job)
-                connection.execute(sa.delete(SOURCE_JOBS).where(SOURCE_JOBS.c.job == job, ~left.exists()))
+                of_job = sa.and_(SOURCE_JOBS.c.job == job, _recorded(SOURCE_JOBS))
+                connection.execute(sa.delete(SOURCE_JOBS).where(of_job, ~left.exists()))
             _note(connection, at)
 
     def drop(self, gone: CheckedTable) -> int:
@@ -112,7 +114,8 @@ class Corrections:
             false = self._rows(connection, SINK_SNAPSHOTS, gone)
             self._delete_written(connection, gone.table, false)
             jobs, snapshots = _JOBS[0]
-            connection.execute(sa.delete(jobs).where(_of(jobs, gone.table), ~_any_row(jobs, snapshots)))
+            is_about_it = sa.or_(_recorded(jobs), jobs.c.stated == gone.table_id)
+            connection.execute(sa.delete(jobs).where(_of(jobs, gone.table), is_about_it, ~_any_row(jobs, snapshots)))
             connection.execute(sa.delete(JOB_STARTUP).where(_of(JOB_STARTUP, gone.table)))
             _note(connection, replace(gone, at=GONE))
         return len(false)
@@ -139,9 +142,15 @@ class Corrections:
                 connection.execute(sa.delete(snapshots).where(_is(snapshots, old)))
                 left = [*connection.execute(sa.select(jobs).where(_of(jobs, old.table))).mappings()]
                 movers = {each.job for each in rows}
-                kept = [row for row in left if not self._has_snapshots or row["job"] in movers]
-                jobs_moved[jobs.name] = tuple(TableLineage(**{**row, **names}) for row in kept)
-                gone = _of(jobs, old.table)
+                stated_by = {each.job for each in rows if each.is_stated}
+                others = {row["job"] for row in left if row["stated"] and row["stated"] != old.table_id}
+                jobs_moved[jobs.name] = tuple(
+                    TableLineage(**{**row, **names, "stated": new.table_id if is_stated else ""})
+                    for row in left
+                    for is_stated in [row["stated"] == old.table_id or row["job"] in stated_by]
+                    if is_stated or row["job"] in movers or not (self._has_snapshots or row["job"] in others)
+                )
+                gone = sa.and_(_of(jobs, old.table), sa.or_(_recorded(jobs), jobs.c.stated == old.table_id))
                 connection.execute(
                     sa.delete(jobs).where(gone, ~_any_row(jobs, snapshots)) if self._has_snapshots else
                     sa.delete(jobs).where(gone)
@@ -155,6 +164,17 @@ class Corrections:
             self._meta.add(connection, records)
             connection.execute(sa.delete(CHECKED).where(_is(CHECKED, old)))
             _note(connection, new)
+
+    def drop_never_committed(self, table: str | None) -> list[TableLineage]:
+        """Drop the jobs that never committed to a table, see ``never_committed``; None: to any. Returns the rows."""
+        found = [
+            each for each in self._meta.never_committed() if table in (None, f"{each.database}.{each.table}")
+        ]  # a job that commits meanwhile stores its row again, with its snapshot
+        with self._meta.transaction("drop lineage of jobs that never committed") as connection:
+            for each in found:
+                row = sa.and_(_of(SINK_JOBS, f"{each.database}.{each.table}"), SINK_JOBS.c.job == each.job)
+                connection.execute(sa.delete(SINK_JOBS).where(row, ~_any_row(*_JOBS[0]), _recorded(SINK_JOBS)))
+        return found
 
     def forget_checks(self, table: str | None = None) -> None:
         """Compare all rows of a table with its files at the next check; None: of all tables."""
@@ -181,8 +201,9 @@ class Corrections:
             return
         for job in sorted({each.job for each in false}):
             written = sa.and_(_of(SINK_JOBS, table), SINK_JOBS.c.job == job)
-            connection.execute(sa.delete(SINK_JOBS).where(written, ~_any_row(*_JOBS[0])))
-            connection.execute(sa.delete(SOURCE_JOBS).where(SOURCE_JOBS.c.job == job, ~_any_row(*_JOBS[1])))
+            connection.execute(sa.delete(SINK_JOBS).where(written, _recorded(SINK_JOBS), ~_any_row(*_JOBS[0])))
+            read = sa.and_(SOURCE_JOBS.c.job == job, _recorded(SOURCE_JOBS))
+            connection.execute(sa.delete(SOURCE_JOBS).where(read, ~_any_row(*_JOBS[1])))
 
 
 def _note(connection: sa.Connection, at: CheckedTable) -> None:
@@ -199,6 +220,11 @@ def _of(table: sa.Table, name: str) -> sa.ColumnElement[bool]:
 
 def _is(table: sa.Table, of: CheckedTable) -> sa.ColumnElement[bool]:
     return sa.and_(_of(table, of.table), table.c.table_id == of.table_id)
+
+
+def _recorded(jobs: sa.Table) -> sa.ColumnElement[bool]:
+    """Whether a row of jobs was recorded by the job, and not stated by hand."""
+    return jobs.c.stated == ""
 
 
 def _any_row(jobs: sa.Table, snapshots: sa.Table) -> sa.Exists:

@@ -15,7 +15,7 @@ from engine.write.unlogged.log_sync import complete_log, wants_changes
 from filestore.changelog.log_gap import log_gap
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SignLog
-from filestore.layout.log_key import make_log_key, remove_log_key
+from filestore.layout.log_key import make_log_key, note_places, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -37,6 +37,13 @@ _SIGNED: Final = pa.schema(
         pa.field("topic", pa.string(), nullable=False),
         pa.field("key", pa.string(), nullable=False),  # the file log-key/<key>
         pa.field("is_new", pa.bool_(), nullable=False),
+    ]
+)
+_ADOPTED: Final = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("original", pa.string()),  # null: the table was no copy
+        pa.field("directory", pa.string(), nullable=False),
     ]
 )
 _SYNCED: Final = pa.schema(
@@ -122,6 +129,36 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
         "former_is_deleted": is_deleted,
     }
     return rows_table(_RESET, [row])
+
+
+@procedure(_ADOPTED)
+def adopt_copy(table: Table) -> pa.Table:
+    """Let a table that was moved or restored to another place go on with its log: the original is gone for good.
+
+    A copy of a table's directory has the table's id and topic, so its first write is refused: two tables in one topic
+    destroy each other's batches. This says that the directory is no copy any more.
+
+    Args:
+        table: a table with a log.
+
+    Returns:
+        One row: the topic, the directory that it was written from until now, and the one that it is written from now.
+
+    Raises:
+        InvalidInputError: the table has no log; or the original is still there.
+        UnavailableError: the files cannot be read or written.
+    """
+    log = table.log
+    if log is None:
+        raise _no_log(table)
+    original = log.original
+    if original is not None and log.key_place is not None and log.key_place.original_is_there(original):
+        raise InvalidInputError(
+            f"the original is still there: table={table.name} directory={table.store.paths.root} original={original} "
+            f"topic={log.topic} fix='give the copy a topic of its own, CALL sys.reset_log; or delete the original'"
+        )
+    note_places(table.store.io, table.store.paths.root)
+    return rows_table(_ADOPTED, [{"topic": log.topic, "original": original, "directory": table.store.paths.root}])
 
 
 @procedure(_SIGNED)

@@ -26,7 +26,9 @@ from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
+from filestore.refs.savepoint_files import Savepoint
 from filestore.table_store import TableStore
+from filestore.tag.savepoints import renew_tags
 from logstore.log.marker import read_tail
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -142,7 +144,8 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     to the branch. A replacement of main that was interrupted is completed first, or taken back when main has a
     savepoint by now; none may be running. A rollback that had begun to remove is completed, and one that had not is
     taken back; none may be running. So is a merge of a branch, which is taken back where it would be refused now. An
-    expiry that was interrupted is completed.
+    expiry that was interrupted is completed. A savepoint without its tag, by which other engines keep its files, gets
+    it again.
 
     Args:
         table: the table, on the branch.
@@ -161,9 +164,16 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
         store = opened_on_main(store)
     done += repair_history(store, dry_run=dry_run)
     done += [_merged(store, branch, dry_run=dry_run) for branch in interrupted_merges(store)]
+    done += [_tagged(savepoint) for savepoint in renew_tags(store, dry_run=dry_run)]
     return rows_table(
         _REPAIRS, [{"action": each.action, "subject": each.subject, "detail": each.detail} for each in done]
     )
+
+
+def _tagged(savepoint: Savepoint) -> Repair:
+    """A savepoint has its tag again."""
+    detail = f"tag={savepoint.tag_name} snapshot={savepoint.saved_snapshot_id}"
+    return Repair(action="create tag of savepoint", subject=f"savepoint {savepoint.id}", detail=detail)
 
 
 def _completed(store: TableStore, work: Work, branch: str, *, dry_run: bool) -> Repair:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -292,7 +293,10 @@ def test_the_plan_is_applied(fluvial: Fluvial, job: Path, tmp_path: Path, monkey
         *("--set", "tables.db.a.columns={id: BIGINT, note: {type: STRING, comment: new}}"),
         *("--set", "tables.db.a.options.write-only=true", "--set", "tables.db.a.comment=all"),
     ]
-    assert fluvial("plan", str(job), *changed)[0] == EXIT_INVALID
+    assert fluvial("plan", str(job), *changed)[0] == 0
+    assert fluvial("plan", str(job), *changed, "--detailed-exitcode")[0] == EXIT_CHANGES
+    code, _, err = fluvial("validate", str(job), *changed, "--online")  # a run would not start before that
+    assert (code, "needed before a run" in err) == (EXIT_INVALID, True)
     code, _, err = fluvial("plan", str(job), *changed, "--set", "tables.db.a.primary_key=[]", "--apply", "--yes")
     assert code == EXIT_INVALID
     assert "no statement can change this, nothing was done: table db.a: other keys" in err
@@ -308,6 +312,16 @@ def test_the_plan_is_applied(fluvial: Fluvial, job: Path, tmp_path: Path, monkey
     assert (schema.column_names, schema.options["write-only"], schema.comment) == (("id", "note"), "true", "all")
     code, out, _ = fluvial("plan", str(job), *changed, "--apply", "--json")
     assert (code, json.loads(out)["applied"]) == (0, [])
+
+
+def test_a_typing_error_in_a_target_is_found_without_a_warehouse(fluvial: Fluvial, job: Path, tmp_path: Path) -> None:
+    """What is nearly declared is not meant, unless it is there; what is quite another name may be there."""
+    wrong = ["--set", "pipelines.slow.targets=[db.aa]"]
+    code, _, err = fluvial("validate", str(job), *wrong)
+    assert (code, "target=db.aa did_you_mean=db.a" in err) == (EXIT_INVALID, True)
+    assert fluvial("validate", str(job), "--set", "pipelines.slow.targets=[other.thing]")[0] == 0
+    Catalog(str(tmp_path / "warehouse")).create_table("db.aa", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    assert fluvial("validate", str(job), *wrong)[0] == 0
 
 
 class Terminal(io.StringIO):

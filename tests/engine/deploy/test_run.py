@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.catalog import Catalog
+from engine.checkpoint.checkpoint_files import read_checkpoint
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, OnFailureConfig
 from engine.deploy.job import job_session, run_job
-from engine.deploy.pipeline.checkpoints import read_checkpoint, source_difference
+from engine.deploy.pipeline.checkpoints import note_transform, source_difference
 from engine.deploy.pipeline.health import Health
 from engine.deploy.pipeline.job_watch import ClusterWatch, JobWatch
 from engine.deploy.pipeline.pipeline import PipelineProgress, RunningPipeline
@@ -25,6 +27,8 @@ from engine.deploy.pipeline.supervision import Restart, Supervisor, restart_afte
 from engine.deploy.pipeline.table_changes import ensure_table
 from engine.deploy.pipeline.targets import BatchWrite
 from engine.deploy.plan import make_plan
+from filestore.evolution.schema_change import ChangeType
+from filestore.types.data_types import parse_data_type
 from logstore.kafka.clients import KafkaProperties
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, TakenOverError, UnavailableError
 from tests.support.rows import sorted_rows
@@ -361,8 +365,8 @@ def test_a_plan_says_what_differs_and_the_statement_that_changes_it(tmp_path: Pa
     }
     plan = make_plan(job(tmp_path, pipeline(tmp_path, "files", target="db.a"), tables={"db.a": wanted}))
     assert [(each.action.value, each.statement) for each in plan.steps] == [
-        ("refuse", "ALTER TABLE db.a ALTER COLUMN id TYPE INT NOT NULL"),
-        ("refuse", "ALTER TABLE db.a ADD COLUMN w STRING"),
+        ("refuse", None),  # the type of a key cannot change
+        ("change", "ALTER TABLE db.a ADD COLUMN w STRING"),
         ("change", "COMMENT ON TABLE db.a IS 'it\\'s new'"),
         ("change", "ALTER TABLE db.a SET TBLPROPERTIES ('bucket' = '2')"),
         ("start", None),
@@ -444,3 +448,46 @@ def test_what_a_query_did_while_it_was_asked_to_end_is_not_lost(
             running.end_after_batch(time.monotonic() + 1)
     else:
         assert (running.end_after_batch(time.monotonic() + 1), running.has_ended) == expected
+
+
+def test_a_plan_refuses_what_the_statement_would_be_refused_and_leaves_what_is_wider(tmp_path: Path) -> None:
+    """Its exit code says change as long as there is one, and quiets down then."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    config = job(tmp_path, pipeline(tmp_path, "files", target="db.a"))
+    table = ensure_table(catalog, "db.a", config.tables["db.a"])
+    table.write(pa.table({"id": pa.array([1], pa.int64()), "v": pa.array([1], pa.int32())}))
+    catalog.alter_table("db.a", [ChangeType(("v",), parse_data_type("BIGINT"))])
+
+    def planned(**changes: Any) -> list[tuple[str, str | None, bool]]:
+        given = {**KEYED, **changes}
+        plan = make_plan(job(tmp_path, pipeline(tmp_path, "files", target="db.a"), tables={"db.a": given}))
+        return [(each.action.value, each.statement, each.is_before_run) for each in plan.steps][:-1]
+
+    assert planned() == [("keep", None, False)]
+    added = "ALTER TABLE db.a ADD COLUMN w INT"
+    wider = {"id": "BIGINT", "v": "BIGINT", "w": "INT"}
+    assert planned(columns=wider) == [("change", added, True)]
+    assert planned(options={"merge-engine": "first-row"}) == [("keep", None, False), ("refuse", None, False)]
+
+
+def test_a_plan_names_a_changed_transform(tmp_path: Path) -> None:
+    """Until a run has it; a checkpoint of before says nothing."""
+    checkpoint = Path(pipeline(tmp_path, "files", target="db.a")["checkpoint"])
+    for name, text in (("metadata", '{"id":"q"}'), ("commits/0", "v1\n{}"), ("offsets/0", 'v1\n{}\n{"logOffset":0}')):
+        (checkpoint / name).parent.mkdir(exist_ok=True, parents=True)
+        (checkpoint / name).write_text(text)
+
+    def planned(sql: str, *, runs: bool = False) -> tuple[str, bool]:
+        given = pipeline(tmp_path, "files", target="db.a", transform=sql)
+        config = job(tmp_path, given, tables={"db.a": KEYED})
+        if runs:
+            note_transform(str(checkpoint), config.pipelines[0])
+        (step,) = (each for each in make_plan(config).steps if each.kind == "pipeline")
+        return step.action.value, "rows that are written stay" in step.fact
+
+    first, second = "SELECT id, v, _row_kind FROM source", "SELECT id, v + 1 AS v, _row_kind FROM source"
+    assert planned(first) == ("continue", False)
+    assert planned(first, runs=True) == ("continue", False)
+    assert planned(f"  {first}\n") == ("continue", False)
+    assert planned(second) == ("change", True)
+    assert planned(second, runs=True) == ("continue", False)

@@ -13,7 +13,8 @@ from confluent_kafka.admin import NewPartitions
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.cli.app import run_command
-from engine.procedures import reset_log, verify
+from engine.procedures import adopt_copy, reset_log, verify
+from filestore.layout.log_key import note_places
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log import log_writer
@@ -314,15 +315,74 @@ def test_the_fix_of_the_errors_exists(warehouse: Catalog, topics: LogTopics) -> 
     assert ids_in(mended) == ([1, 2], [1, 2], [2])  # the new log begins with what is new
 
 
-@pytest.mark.parametrize("policy", ["fail", "adopt"])
-def test_nothing_is_adopted_from_a_copy_of_the_tables_directory(
-    warehouse: Catalog, tmp_path: Path, broker: Broker, policy: str
+def test_a_copy_of_a_warehouse_is_refused_its_first_write(
+    warehouse: Catalog, topics: LogTopics, tmp_path: Path, broker: Broker
 ) -> None:
-    """Both have the id and the topic, so a marker does not tell them apart; its files are only there once."""
+    """It has the table's id, topic and key; the original continues, also while its writer is open, and when it goes."""
     table = new_table(warehouse)
     table.write(id_rows([1]))
     shutil.copytree(warehouse.warehouse, tmp_path / "copy")
     copied = catalog_at(tmp_path / "copy", broker).table(table.name)
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match=r"is a copy.*is_there=true.*CALL sys\.reset_log"):
+            copied.write(id_rows([2], "of the copy"))
+        with pytest.raises(InvalidInputError, match="the original is still there"):
+            adopt_copy(copied)
+        table.write(id_rows([3]))
+    topic = topic_of(table)
+    reset_log(copied, delete_former=True)
+    copied = catalog_at(tmp_path / "copy", broker).table(table.name)
+    copied.write(id_rows([4]))
+    assert topics.find_topic(topic) is not None
+    catalog_at(tmp_path / "copy", broker).drop_table(table.name)
+    assert topics.find_topic(topic) is not None
+    table.write(id_rows([5]))
+    assert ids_in(table) == ([1, 3, 5], [1, 3, 5], [1, 3, 3, 5])
+
+
+def test_a_copy_that_is_dropped_leaves_the_topic(
+    warehouse: Catalog, topics: LogTopics, tmp_path: Path, broker: Broker
+) -> None:
+    table = new_table(warehouse)
+    table.write(id_rows([1]))
+    shutil.copytree(warehouse.warehouse, tmp_path / "copy")
+    catalog_at(tmp_path / "copy", broker).drop_table(table.name)
+    assert topics.find_topic(topic_of(table)) is not None
+    table.write(id_rows([2]))
+
+
+def test_a_restored_warehouse_continues_when_that_is_said(tmp_path: Path, broker: Broker) -> None:
+    """A backup at another place, and the original is gone; a moved directory, a link and a rename need no word."""
+    warehouse = catalog_at(tmp_path / "lake", broker)
+    table = new_table(warehouse)
+    table.write(id_rows([1]))
+    shutil.copytree(warehouse.warehouse, tmp_path / "backup")
+    shutil.rmtree(warehouse.warehouse)
+    restored = catalog_at(tmp_path / "backup", broker)
+    with pytest.raises(InvalidInputError, match=r"is a copy.*is_there=false.*CALL sys\.adopt_copy"):
+        restored.table(table.name).write(id_rows([2]))
+    assert adopt_copy(restored.table(table.name)).num_rows == 1
+    restored.table(table.name).write(id_rows([2]))
+    shutil.move(tmp_path / "backup", tmp_path / "moved")
+    (tmp_path / "link").symlink_to(tmp_path / "moved")
+    catalog_at(tmp_path / "moved", broker).table(table.name).write(id_rows([3]))
+    linked = catalog_at(tmp_path / "link", broker)
+    linked.table(table.name).write(id_rows([4]))
+    linked.rename_table(table.name, "db.renamed")
+    linked.table("db.renamed").write(id_rows([5]))
+    assert ids_in(linked.table("db.renamed"))[0] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("policy", ["fail", "adopt"])
+def test_nothing_is_adopted_from_a_copy_of_the_tables_directory(
+    warehouse: Catalog, tmp_path: Path, broker: Broker, policy: str
+) -> None:
+    """Two that do not know of each other have the id and the topic; the files of a marker are only there once."""
+    table = new_table(warehouse)
+    table.write(id_rows([1]))
+    shutil.copytree(warehouse.warehouse, tmp_path / "copy")
+    copied = catalog_at(tmp_path / "copy", broker).table(table.name)
+    note_places(copied.store.io, copied.store.paths.root)
     copied.write(id_rows([2], "of the copy"))
     snapshot = table.latest_snapshot()
     with pytest.raises(CorruptDataError, match=r"nothing of it was adopted.*missing=.*cause=a copy of the table's"):
