@@ -47,6 +47,7 @@ COMMAND_LINES: dict[str, list[list[str]]] = {
     "inspect": [[NAME]],
     "lag": [[NAME]],
     "lineage": [[NAME], []],
+    "ls": [[], [NAME.partition(".")[0]]],
     "metrics": [[NAME]],
     "read": [[NAME], [f"{NAME}$files"], [f"{NAME}$options"], ["sys.tables"]],
     "sql": [],  # below, with Spark
