@@ -165,7 +165,8 @@ $(AUDIT)/.stamp: $(AUDIT_CONSTRAINTS)
 
 # Strict: a pin that the service does not know is an error, or a service that answers nothing would look like no advisory.
 # A service that cannot be reached (2) is asked once, not for each file of pins.
-audit: $(AUDIT)/.stamp ## compare every pinned version with published advisories (ARGS='-s osv': with another service's)
+audit: $(AUDIT)/.stamp ## list what is fetched in .venv-audit/sbom.json, and compare every version with published advisories (ARGS='-s osv': with another service's)
+	@$(PYTHON) -I $(PREFLIGHT) sbom $(AUDIT)/sbom.json
 	@failed=0; for pins in $(PINS); do \
 	  $(PYTHON) -I $(PREFLIGHT) run "auditing $$pins" $(AUDIT)/bin/python -m pip_audit --strict --no-deps --disable-pip \
 	    --progress-spinner off --requirement $$pins $(ARGS) || failed=$$?; \

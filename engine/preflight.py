@@ -8,10 +8,13 @@ our modules; and it parses on old Pythons, because it must be able to say which 
                                             its archives have the hashes of hashes/ beside CONSTRAINTS, if those are
                                             of this kind of machine and Python
     hashes CONSTRAINTS…                     write these files: of what this machine's pip gets for the versions
+    sbom FILE                               the packages of all environments, jars and Node's, with hashes, in CycloneDX
     run PURPOSE COMMAND…                    a command that needs the network; if it fails, one sentence about what to do
 """
 
+import base64
 import collections
+import glob
 import json
 import os
 import platform
@@ -305,6 +308,46 @@ def write_hashes(constraints: str) -> "list[str]":
     return []
 
 
+def component(kind: str, name: str, version: str, algorithm: str, digest: str) -> "dict[str, object]":
+    """A package, as CycloneDX has it."""
+    hashes = [{"alg": algorithm, "content": digest}]
+    return {
+        "type": "library", "name": name, "version": version, "purl": f"pkg:{kind}/{name}@{version}", "hashes": hashes
+    }  # fmt: skip
+
+
+def components(root: str) -> "list[dict[str, object]]":
+    """What is fetched, by the files with hashes below the project's directory, each once."""
+    found = []
+    for path in glob.glob(os.path.join(root, "conf", "hashes", "*.txt")):
+        with open(path, encoding="utf-8") as file:
+            for name, version, digest in re.findall(r"^(\S+)==(\S+) --hash=sha256:(\w+)", file.read(), re.MULTILINE):
+                found.append(component("pypi", name.lower().replace("_", "-"), version, "SHA-256", digest))
+    for path in glob.glob(os.path.join(root, "conf", "*.lock")) + glob.glob(
+        os.path.join(root, "engine", "*", "*.lock")
+    ):
+        with open(path, encoding="utf-8") as file:
+            for digest, name in re.findall(r"^(\w{64}) [ *](\S+)$", file.read(), re.MULTILINE):
+                stem, version = (re.match(r"(.+?)-(\d.*)\.\w+$", name) or re.match(r"(.+)()$", name)).groups()  # type: ignore[union-attr]
+                found.append(component("generic", stem, version or "0", "SHA-256", digest))
+    for path in glob.glob(os.path.join(root, "conf", "*", "package-lock.json")):
+        with open(path, encoding="utf-8") as file:
+            for place, each in json.load(file)["packages"].items():
+                if "integrity" in each:
+                    digest = base64.b64decode(each["integrity"].partition("-")[2]).hex()
+                    name = place.rpartition("node_modules/")[2]
+                    found.append(component("npm", name, each["version"], "SHA-512", digest))
+    return [each for _, each in sorted({(str(each["purl"]), str(each["hashes"])): each for each in found}.items())]
+
+
+def write_sbom(file: str) -> "list[str]":
+    """Write the list of what this directory's pins fetch."""
+    body = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components(os.getcwd())}
+    with open(file, "w", encoding="utf-8") as written:
+        json.dump(body, written, indent=1)
+    return []
+
+
 def main(arguments: "list[str]") -> int:
     """Run one command; 0 on success, else 1 with the problems on stderr, or 2 where the network did not answer."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("check", [])
@@ -314,10 +357,12 @@ def main(arguments: "list[str]") -> int:
         problems = make_venv(rest[0], rest[1], rest[2:])
     elif command == "hashes" and rest:
         problems = [problem for each in rest for problem in write_hashes(each)]
+    elif command == "sbom" and len(rest) == 1:
+        problems = write_sbom(rest[0])
     elif command == "run" and len(rest) > 1:
         problems = run(rest[0], rest[1:], dict(os.environ))
     else:
-        problems = [f"unknown command: {' '.join(arguments)}; known: check, venv, hashes, run"]
+        problems = [f"unknown command: {' '.join(arguments)}; known: check, venv, hashes, sbom, run"]
     for problem in problems:
         sys.stderr.write(f"fluvial: {problem}\n")
     return EXIT_NO_ANSWER if any(NO_ANSWER in problem for problem in problems) else 1 if problems else 0

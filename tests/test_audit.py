@@ -1,14 +1,17 @@
 """``make audit`` without a network: every file of pins is asked about, and every answer counts."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from engine.preflight import components
 from tests.test_tidy import ROOT
 
 FILES = sorted(path.name for path in (ROOT / "conf").glob("*constraints.txt"))
@@ -76,3 +79,16 @@ def test_a_line_of_pins_is_one_version_of_one_package(name: str) -> None:
             (version,) = Requirement(text).specifier
             assert version.operator == "==", line
             assert "*" not in version.version, line
+
+
+def test_the_list_of_what_is_fetched_has_every_pin_with_a_hash() -> None:
+    """An SBOM that lacks a package says that there is none."""
+    found = components(str(ROOT))
+    by_kind = Counter(str(each["purl"]).partition("/")[0].removeprefix("pkg:") for each in found)
+    pins = {line for name in FILES for line in (ROOT / "conf" / name).read_text().splitlines() if "==" in line}
+    assert by_kind["pypi"] >= len({re.sub(r"[-_.]+", "-", pin).lower() for pin in pins}) > 150
+    locks = [*(ROOT / "conf").glob("*.lock"), *(ROOT / "engine").glob("*/*.lock")]
+    archives = {line for lock in locks for line in lock.read_text().splitlines() if line and line[0] != "#"}
+    assert by_kind["generic"] == len(archives) > 200
+    assert by_kind["npm"] > 100
+    assert all(re.fullmatch(r"[0-9a-f]{64}|[0-9a-f]{128}", each["hashes"][0]["content"]) for each in found)  # type: ignore[index]

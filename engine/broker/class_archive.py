@@ -33,7 +33,7 @@ def options_of(archive: Path) -> tuple[str, ...]:
 
 
 def may_be_mapped(archive: Path) -> bool:
-    """Whether an archive is there, and nobody else can have put classes into it: the JVM runs what it holds."""
+    """Whether an archive is there, and no one else can have put classes into it: the JVM runs what it holds."""
     if not archive.exists():
         return False
     if not is_own(archive.absolute()):

@@ -54,7 +54,7 @@ class RowLetters:
         letters.flush()
 
 
-LETTERS_KEY: Final = "fluvial.dead-letters"
+LETTERS: Final = "fluvial.dead-letters"
 """Local property of Spark's jobs: the part that a reading sends."""
 
 

@@ -23,7 +23,7 @@ from engine.checkpoint.admission import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from engine.kafka.dead_letters import LETTERS_KEY, ChosenLetters, DeadLetters, LettersPart
+from engine.kafka.dead_letters import LETTERS, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,
     UNSTARTED_OFFSET,
@@ -108,7 +108,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in batches."""
         context = TaskContext.get()
-        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS_KEY))
+        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS))
         yield from self.rows(partition, letters)
         self.flush(letters)
 

@@ -9,22 +9,18 @@ from statistics import median
 from typing import Final
 
 from engine.lineage.recording import LineageSize, lineage_size
-from engine.log.table_log import ignored_options
 from engine.monitor.holders import Holder, held_symptom, holders_of
 from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
-from engine.monitor.topic_state import TopicState, topic_state, topic_symptom
+from engine.monitor.topic_state import TopicState, login_symptom, places_not_read, topic_state, topic_symptom
 from engine.runtime.units import age_text, count_text, many_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
 from filestore.compact.awaited import emits_by_compaction
 from filestore.evolution.stored_login import StoredLogin, find_logins
 from filestore.iceberg.places import IcebergState, iceberg_state
-from filestore.layout.file_names import EXTERNAL_OPTIONS
 from filestore.maintenance.history_repair import read_history
-from filestore.options.log_login import is_openers
 from filestore.options.not_built import NOT_BUILT, not_built_of
-from filestore.options.secrets import secrets_of_log
 from filestore.options.table.common import DAY_MS
 from filestore.refs.live_references import branch_names
 from filestore.scan.snapshot_files import manifests_of
@@ -102,7 +98,7 @@ def examine(table: Table) -> Examined:
         dead_compactions=tuple(deaths_of(store).values()),
         topic=topic_state(table),
         logins=tuple(find_logins(store, branch_names(store))),
-        outside={key: why for key, why in ignored_options(store).items() if key in EXTERNAL_OPTIONS},
+        outside=places_not_read(store),
         iceberg=iceberg_state(store),
         lineage=lineage_size(store),
         emits_by_compaction=options.changelog_producer if emits_by_compaction(store) else None,
@@ -322,23 +318,7 @@ def _clock(seen: Examined) -> Symptom:
 
 
 def _stored_login(seen: Examined) -> Symptom:
-    keys = sorted({key for each in seen.logins for key in each.options})
-    values = {"files": len(seen.logins), "options": ", ".join(keys)}
-    if not keys and seen.outside:
-        (key, why), *_ = seen.outside.items()
-        fact = f"places outside of the table that its files name are not read: {key} is {why}"
-        fix = "give external-paths.allowed to the catalog if you trust the table"
-        return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
-    if not keys:
-        return Symptom(check="login", severity=Severity.OK, fact="no file of the table holds a login", values=values)
-    files = many_text(len(seen.logins), "file")
-    if all(map(is_openers, keys)) and not secrets_of_log(dict.fromkeys(keys, "")):
-        fact = f"options that only who opens the table may give have no effect: {', '.join(keys)} in {files}"
-        fix = "give them to the catalog if they are yours, and run remove-stored-login"
-        return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
-    fact = f"who may read the table's files sees a login, which has no effect: {', '.join(keys)} in {files}"
-    fix = "give it to the catalog, run remove-stored-login, and change the password at the brokers"
-    return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return login_symptom(seen.logins, seen.outside)
 
 
 def _lineage(seen: Examined) -> Symptom:

@@ -1,14 +1,21 @@
-"""Whether the topic of a table is still the table's log."""
+"""Whether the topic of a table is still the table's log, and what of the table's options is not its files' to say."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.log.log_faults import log_faults
+from engine.log.table_log import ignored_options
 from engine.monitor.symptom import Severity, Symptom
+from engine.runtime.units import many_text
 from engine.table import Table
 from engine.write.unlogged.log_sync import wants_changes
 from filestore.changelog.log_gap import LogGap, log_gap
+from filestore.evolution.stored_login import StoredLogin
+from filestore.layout.file_names import EXTERNAL_OPTIONS
+from filestore.options.log_login import is_openers
+from filestore.options.secrets import secrets_of_log
+from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError, UnavailableError
 
 
@@ -82,3 +89,34 @@ def _left(left: LogGap, values: Mapping[str, Any], *, wants_changes: bool) -> Sy
     return Symptom(
         check="topic", severity=severity, fact=fact, fix=fix, values={**values, "left_at_snapshot": left.newest_id}
     )
+
+
+def places_not_read(store: TableStore) -> dict[str, str]:
+    """The options that name places outside of the table which are not read, and why."""
+    return {key: why for key, why in ignored_options(store).items() if key in EXTERNAL_OPTIONS}
+
+
+def login_symptom(logins: Sequence[StoredLogin], outside: Mapping[str, str]) -> Symptom:
+    """The result of the check.
+
+    Args:
+        logins: files of the table that hold what they should not.
+        outside: see ``places_not_read``.
+    """
+    keys = sorted({key for each in logins for key in each.options})
+    values = {"files": len(logins), "options": ", ".join(keys)}
+    if not keys and outside:
+        (key, why), *_ = outside.items()
+        fact = f"places outside of the table that its files name are not read: {key} is {why}"
+        fix = "give external-paths.allowed to the catalog if you trust the table"
+        return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    if not keys:
+        return Symptom(check="login", severity=Severity.OK, fact="no file of the table holds a login", values=values)
+    files = many_text(len(logins), "file")
+    if all(map(is_openers, keys)) and not secrets_of_log(dict.fromkeys(keys, "")):
+        fact = f"options that only who opens the table may give have no effect: {', '.join(keys)} in {files}"
+        fix = "give them to the catalog if they are yours, and run remove-stored-login"
+        return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    fact = f"who may read the table's files sees a login, which has no effect: {', '.join(keys)} in {files}"
+    fix = "give it to the catalog, run remove-stored-login, and change the password at the brokers"
+    return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from engine.kafka.dead_letters import LETTERS_KEY, LettersPart
+from engine.kafka.dead_letters import LETTERS, LettersPart
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.spark_internals import is_shuffled
 from engine.types.quoting import quoted
@@ -55,11 +55,11 @@ def place_of_truncate(frame: DataFrame, table: str) -> TruncatePlace:
 def sending_letters(frame: DataFrame, part: LettersPart) -> Iterator[None]:
     """A part of the frame's dead letters is sent by readings within: those of one batch together send each once."""
     context = frame.sparkSession.sparkContext
-    context.setLocalProperty(LETTERS_KEY, part.value)
+    context.setLocalProperty(LETTERS, part.value)
     try:
         yield
     finally:
-        context.setLocalProperty(LETTERS_KEY, None)
+        context.setLocalProperty(LETTERS, None)
 
 
 def rows_behind(frame: DataFrame, place: TruncatePlace) -> DataFrame:

@@ -246,7 +246,7 @@ def test_a_secret_of_the_environment_does_not_go_there_either(
 
 @pytest.mark.parametrize("parameter", ["passfile", "service", "SSLKEY", "read_default_file", "ssl_ca"])
 def test_an_address_of_the_catalogs_file_names_no_file_or_login_of_its_opener(parameter: str, tmp_path: Path) -> None:
-    address = f"postgresql://evil/x?application_name=a&{parameter}=/home/alice/x"
+    address = f"postgresql://evil/x?application_name=a&{parameter}=/etc/x"
     shared(tmp_path, **{"jdbc.url": address})
     with pytest.raises(InvalidInputError, match=f"option={parameter} address=.*fix='give the catalog jdbc.url beside"):
         settings_of(Catalog(str(tmp_path)))

@@ -1,0 +1,286 @@
+"""A table received from a stranger is opened by every command, procedure and reader: nothing happens outside of it.
+
+Canaries: files outside of the warehouse, a shared library that writes a file when it is loaded, secrets of the opener,
+and a socket at the addresses that the table's files name.
+"""
+
+import hashlib
+import json
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Catalog, Table
+from engine.broker.broker import Broker
+from engine.cli.app import run_command
+from engine.cli.command_list import ACTIONS, COMMANDS
+from engine.procedures import PROCEDURES, create_savepoint, create_tag
+from engine.procedures.registry import ParameterKind
+from engine.versions.branches import create_branch
+from filestore.manifest.entries import ManifestEntry
+from lsm.errors import FluvialError
+from tests.support.rows import id_rows
+from tests.support.stored_login import store_options
+from tests.support.warehouses import new_table
+
+SECRET = "hush-7f3a"
+NAME = "db.received"
+NO_TABLE = {
+    **dict.fromkeys(["broker", "simulate", "spark-conf", "init", "package"], "opens no table of a warehouse"),
+    "trace": "reads a directory of its own",
+    **dict.fromkeys(["run", "plan", "validate", "recover", "cdc"], "by a job file: its tables are opened as below"),
+    "serve": "by SQL, as `sql`",
+}
+COMMAND_LINES: dict[str, list[list[str]]] = {
+    "config": [[NAME]],
+    "describe": [[NAME]],
+    "diff": [[NAME, "1", "2"]],
+    "doctor": [[NAME]],
+    "inspect": [[NAME]],
+    "lag": [[NAME]],
+    "lineage": [[NAME], []],
+    "ls": [[], [NAME.partition(".")[0]]],
+    "metrics": [[NAME]],
+    "read": [[NAME], [f"{NAME}$files"], [f"{NAME}$options"], ["sys.tables"]],
+    "sql": [],  # below, with Spark
+    "tail": [[NAME, "--limit", "3"]],
+    "top": [["--once", NAME], ["--once"]],
+}
+ARGUMENTS: dict[str, object] = {
+    "branch": "b", "from_branch": "b", "to_branch": "c", "tag": "x", "target_tag": "y", "savepoint": 1, "snapshot": 2,
+    "snapshot_id": 2, "timestamp": "2020-01-01 00:00:00", "watermark": 1, "bucket_num": 2, "order_by": "id",
+    "partitions": "id=1", "before": "1", "consumer_id": "c", "job": "j", "table": NAME, "tables": NAME,
+    "source_table": NAME, "target_table": "db.copied", "query": "SELECT * FROM t",
+}  # fmt: skip
+
+
+@dataclass
+class Received:
+    """A warehouse from a stranger, and what must stay as it is."""
+
+    warehouse: Path
+    outside: Path
+    given: dict[str, str]
+    heard: list[bytes] = field(default_factory=list)  # by the socket
+
+    def state(self) -> dict[str, str]:
+        files = [path for path in self.outside.rglob("*") if path.is_file()]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    def opened(self) -> Table:
+        return Catalog(str(self.warehouse), options=self.given).table(NAME)
+
+    def command(self, *words: str) -> None:
+        options = [word for key, text in self.given.items() for word in ("--catalog-option", f"{key}={text}")]
+        run_command([*words, "--warehouse", str(self.warehouse), *options])
+
+    def check(self, before: dict[str, str], doing: object) -> None:
+        assert self.state() == before, doing
+        assert not any(SECRET.encode() in each for each in self.heard), doing
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[str, list[bytes]]]:
+    """An address, and what is sent to it."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hear() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    client.settimeout(0.2)
+                    with client, suppress(OSError):
+                        heard.append(client.recv(1 << 16))
+
+        threading.Thread(target=hear, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", heard
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def library(directory: Path) -> str:
+    """A shared library that leaves a file beside itself when it is loaded; garbage where nothing compiles one."""
+    path = directory / "evil.so"
+    compiler = shutil.which("cc")
+    if compiler is None:
+        path.write_bytes(b"\x7fELF")
+        return str(path)
+    source = f'#include <stdio.h>\n__attribute__((constructor)) void f(void){{fopen("{directory}/LOADED", "w");}}'
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    subprocess.run(command, input=source, text=True, check=True, capture_output=True)
+    return str(path)
+
+
+def forged(table: Table, victim: Path) -> None:
+    """Its replaced files, by all manifests, lie at the victim's place."""
+
+    def change(entry: ManifestEntry) -> ManifestEntry:
+        if entry.file.level:
+            return entry
+        return replace(entry, file=replace(entry.file, external_path=str(victim), extra_files=("extra.txt",)))
+
+    manifests = table.store.manifests
+    for snapshot_id in table.store.snapshots.ids():
+        path = Path(table.store.paths.snapshot(snapshot_id))
+        body = json.loads(path.read_text())
+        for kind in ("base", "delta"):
+            metas = manifests.read_list(body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"])
+            changed = [manifests.write_manifest(list(map(change, manifests.read_manifest(each)))) for each in metas]
+            body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"] = manifests.write_list(changed)
+        path.write_text(json.dumps(body))
+
+
+def received(home: Path, address: str, log: dict[str, str], *, is_forged: bool) -> Received:
+    """The stranger has made the table, and then changed its files by hand."""
+    outside, warehouse = home / "outside", home / "warehouse"
+    outside.mkdir()
+    victim = outside / "data-victim.parquet"
+    victim.write_bytes(b"PAR1 secret")
+    for name in ("extra.txt", "events.json"):
+        (outside / name).write_text("kept")
+    table = new_table(Catalog(str(warehouse), options=log), name=NAME, options={"bucket": "1", **log})
+    for number in range(3):
+        table.write(id_rows([number]))
+    table.compact(full=True)
+    create_tag(table, "x")
+    create_savepoint(table)
+    create_branch(table.store, "b")
+    if is_forged:
+        forged(table, victim)
+    hostile = {
+        "log.kafka.plugin.library.paths": library(outside),
+        "log.kafka.ssl.engine.location": str(outside / "evil.so"),
+        "log.kafka.metadata.broker.list": address,
+        "log.kafka.enable.ssl.certificate.verification": "false",
+        "log.schema-registry.basic-auth.user-info": "u:p",
+        "data-file.external-paths": f"file://{outside}",
+        "metadata.iceberg.storage": "rest-catalog",
+        "metadata.iceberg.rest.uri": f"http://{address}",
+        "commit.callbacks": "os.system",
+        "trace.directory": str(outside),
+        "path": str(outside),
+    }
+    store_options(table.store.paths.schema(0), hostile)
+    catalog = warehouse / ".fluvial" / "catalog.json"
+    if catalog.exists():
+        store_options(catalog, {"openlineage.url": str(outside / "events.json")})
+    return Received(warehouse=warehouse, outside=outside, given={})
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the victim has: in the environment, and in options of a catalog."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__FLUVIAL__TOKEN", SECRET)
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    return {"log.kafka.sasl.username": "me", "log.kafka.sasl.password": SECRET}
+
+
+@pytest.fixture(params=["manifests, too", "options only"])
+def files_only(
+    request: pytest.FixtureRequest, tmp_path: Path, listening: tuple[str, list[bytes]], secrets: dict[str, str]
+) -> Received:
+    """Without a log. With its manifests as they were, commands go further."""
+    world = received(tmp_path, listening[0], {}, is_forged=request.param == "manifests, too")
+    return replace(world, heard=listening[1])
+
+
+def test_every_command_is_in_the_sweep() -> None:
+    assert {*COMMAND_LINES, *NO_TABLE} == {*COMMANDS}
+    assert {each.replace("-", "_") for each in ACTIONS} <= {*PROCEDURES}
+
+
+@pytest.mark.long
+def test_commands_and_readers_do_nothing_outside(files_only: Received) -> None:
+    before = files_only.state()
+    for name, lines in COMMAND_LINES.items():
+        for words in lines:
+            files_only.command(name, *words)
+            files_only.check(before, (name, words))
+    for read in (
+        lambda table: table.read().to_arrow(),
+        lambda table: table.read(snapshot_id=1).to_arrow(),
+        lambda table: list(table.stream("full", idle_s=0)),
+        lambda table: table.write(id_rows([9])),
+        lambda table: table.compact(full=True),
+    ):
+        with suppress(FluvialError):
+            read(files_only.opened())
+        files_only.check(before, read)
+
+
+@pytest.mark.long
+def test_procedures_do_nothing_outside(files_only: Received, tmp_path: Path) -> None:
+    """Each on a copy of its own, with every argument that it asks for, as its user would call it."""
+    before = files_only.state()
+    ran = []
+    for number, (name, each) in enumerate(PROCEDURES.items()):
+        place = tmp_path / f"copy-{number}"
+        shutil.copytree(files_only.warehouse, place)
+        mine = tmp_path / f"mine-{number}"  # places that the user names
+        asked = [one for one in each.parameters if one.is_required]
+        assert all(one.kind is ParameterKind.TEXT or one.name in ARGUMENTS for one in asked)
+        wanted = {one.name: ARGUMENTS.get(one.name, str(mine / one.name)) for one in asked}
+        catalog = Catalog(str(place))
+        with suppress(FluvialError):
+            target: Any = catalog.table(NAME) if each.is_of_table else catalog
+            each.run(target, wanted)
+            ran.append(name)
+        files_only.check(before, name)
+    assert len(ran) >= 30, f"too many stop before they do anything: {sorted({*PROCEDURES} - {*ran})}"
+
+
+LOG_DEEDS: Sequence[Callable[[Table], Any]] = (
+    lambda table: table.write(id_rows([9])),
+    lambda table: table.read(options={"scan.log.union": "true"}).to_arrow(),
+    lambda table: list(table.stream("full", idle_s=0)),
+    lambda table: PROCEDURES["verify"].run(table, {"rows": True}),
+    lambda table: PROCEDURES["sync_log"].run(table, {}),
+    lambda table: PROCEDURES["reset_log"].run(table, {}),
+)
+
+
+@pytest.mark.long
+@pytest.mark.broker
+def test_who_opens_the_log_loads_nothing_and_sends_no_login(
+    tmp_path: Path, broker: Broker, listening: tuple[str, list[bytes]], secrets: dict[str, str], new_topic: Any
+) -> None:
+    """Its brokers are real: so every command goes as far as it can. The login is for others, and goes nowhere."""
+    log = {"log.kafka.bootstrap.servers": broker.bootstrap_servers, "log.kafka.topic": new_topic()}
+    world = replace(received(tmp_path, listening[0], log, is_forged=False), heard=listening[1])
+    before = world.state()
+    mine = {"log.kafka.bootstrap.servers": "127.0.0.1:9", **secrets}
+    for given in ({}, mine):
+        world.given = given
+        for name in ("doctor", "lag", "tail", "top", "metrics"):
+            for words in COMMAND_LINES[name]:
+                world.command(name, *words)
+                world.check(before, (name, words))
+        for deed in LOG_DEEDS:
+            with suppress(FluvialError):
+                deed(world.opened())
+            world.check(before, deed)
+    assert world.heard == [], "nobody asks the other address, under whatever name"
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_sql_does_nothing_outside(files_only: Received) -> None:
+    before = files_only.state()
+    statements = [
+        f"SELECT * FROM {NAME}", f"SELECT count(*) FROM `{NAME}$files`", f"DESCRIBE EXTENDED {NAME}",
+        f"INSERT INTO {NAME} VALUES (7, 'x')", f"DELETE FROM {NAME} WHERE id = 7", f"SHOW CREATE TABLE {NAME}",
+        f"CALL sys.expire_snapshots(table => '{NAME}', retain_max => 1, retain_min => 1)",
+        f"CALL sys.remove_orphan_files(table => '{NAME}', older_than => '2999-01-01 00:00:00')",
+        f"DROP TABLE {NAME}",
+    ]  # fmt: skip
+    for each in statements:
+        files_only.command("sql", each)
+        files_only.check(before, each)

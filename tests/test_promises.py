@@ -1,0 +1,89 @@
+"""docs/security.md promises nothing that no test tries to break, and takes nothing away that no test shows to work."""
+
+import ast
+
+import pytest
+
+from tests.support.markdown import ROOT, sections, table, unquoted
+
+PAGE = sections((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+BREAKS = {
+    "tests/engine/cli/test_received_table.py": [
+        "test_procedures_do_nothing_outside",
+        "test_commands_and_readers_do_nothing_outside",
+    ],
+    "tests/engine/log/test_log_of_strangers.py": [
+        "test_a_file_of_a_table_adds_nothing_to_the_clients_but_address_and_tuning"
+    ],
+    "tests/filestore/options/test_log_login.py": [
+        "test_a_login_goes_to_the_brokers_that_the_opener_gave_beside_it_only"
+    ],
+    "tests/filestore/iceberg/test_rest_catalog.py": ["test_a_login_is_that_of_pyicebergs_configuration"],
+    "tests/filestore/maintenance/test_places_of_strangers.py": [
+        "test_a_place_outside_is_read_only_where_the_opener_allows_it",
+        "test_an_expiry_deletes_replaced_files_inside_of_the_table_only",
+    ],
+    "tests/filestore/layout/test_log_key.py": ["test_only_its_maker_may_read_a_key"],
+    "tests/engine/log/test_strange_records.py": ["test_exactly_the_records_outside_of_batches_are_found"],
+    "tests/engine/log/test_signed_markers.py": [
+        "test_who_has_the_key_cannot_take_the_place_of_the_next_batch",
+        "test_a_copied_marker_brings_no_row_of_another_into_a_batch_that_waits",
+    ],
+    "tests/logstore/log/test_strangers.py": [
+        "test_a_batch_with_another_programs_record_in_it_is_not_committed",
+        "test_a_hostile_header_is_a_named_error",
+    ],
+    "tests/engine/cli/test_cli_config.py": ["test_config_and_doctor_name_what_has_no_effect_and_why"],
+    "tests/test_preflight.py": ["test_a_package_with_other_bytes_than_its_hash_is_not_installed"],
+    "tests/engine/lineage/test_settings.py": [
+        "test_a_secret_does_not_go_to_an_address_that_only_the_catalogs_file_has",
+        "test_a_secret_of_the_environment_does_not_go_there_either",
+    ],
+    "tests/filestore/catalog/test_rest_names.py": ["test_a_redirect_elsewhere_never_carries_the_token"],
+    "tests/logstore/format/test_hostile_registry.py": ["test_a_login_does_not_follow_a_redirect_to_another_address"],
+    "tests/engine/cli/test_wide_binds.py": ["test_who_may_reach_it_is_said"],
+    "tests/engine/follow/test_server.py": [
+        "test_no_start_of_a_client_costs_a_place",
+        "test_a_hundred_good_clients_do_not_notice_two_thousand_hostile_ones",
+    ],
+    "tests/engine/deploy/config/test_layers.py": ["test_a_small_file_of_many_values_or_levels_is_refused_by_name"],
+    "tests/logstore/format/test_avro_payloads.py": ["test_a_record_of_few_bytes_does_not_become_any_number_of_items"],
+    "tests/filestore/format/test_compression.py": ["test_a_small_block_does_not_unpack_to_all_memory"],
+    "tests/engine/kafka/test_dead_letters.py": ["test_a_letter_is_cut_only_where_the_topic_does_not_take_it_whole"],
+    "tests/engine/broker/test_class_archive.py": ["test_an_archive_that_another_user_may_have_made_is_not_mapped"],
+    "tests/engine/broker/test_broker.py": ["test_no_other_user_of_the_machine_reads_its_records"],
+    "tests/engine/runtime/test_scratch.py": ["test_a_directory_that_another_user_may_have_made_is_refused"],
+    "tests/engine/write/truncation/test_emptying.py": [
+        "test_a_bad_record_becomes_one_letter_however_often_its_batch_is_read"
+    ],
+}
+KEEPS = {
+    "tests/engine/log/test_secure_log.py": [
+        "test_a_role_needs_no_more_than_its_rights",
+        "test_the_login_is_that_of_the_catalog_and_not_of_who_made_the_table",
+    ],
+    "tests/engine/kafka/test_secure_source.py": ["test_a_job_reads_as_one_user_and_logs_as_another"],
+    "tests/engine/log/test_avro_log.py": ["test_the_login_of_a_catalog_is_used_and_not_stored"],
+    "tests/filestore/maintenance/test_places_of_strangers.py": [
+        "test_what_the_opener_allows_is_read_and_never_deleted"
+    ],
+    "tests/filestore/iceberg/test_rest_catalog.py": ["test_a_login_is_that_of_pyicebergs_configuration"],
+    "tests/engine/lineage/test_settings.py": [
+        "test_an_address_of_the_catalogs_file_names_no_file_or_login_of_its_opener"
+    ],
+    "tests/filestore/layout/test_log_key.py": [
+        "test_a_store_without_modes_keeps_a_key_as_any_file",
+        "test_a_reader_without_the_right_to_it_has_no_key_and_reads_on",
+    ],
+}
+
+
+@pytest.mark.parametrize(("heading", "tests"), [("Promises and their tests", BREAKS), ("What you need works", KEEPS)])
+def test_each_sentence_of_the_page_has_tests(heading: str, tests: dict[str, list[str]]) -> None:
+    rows = table(PAGE[heading])
+    assert {unquoted(row[1]) for row in rows} == {*tests}
+    assert len({row[0] for row in rows}) == len(rows)
+    for file, names in tests.items():
+        body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+        there = {each.name for each in body if isinstance(each, ast.FunctionDef)}
+        assert {*names} <= there, file
