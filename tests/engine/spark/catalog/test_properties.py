@@ -30,8 +30,17 @@ def test_what_is_no_option_is_kept(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "near"),
     [
-        *(("buckets", "bucket"), ("bukets", "bucket"), ("merge_engine", "merge-engine"), ("mergeengine", "merge-engine")),
-        *(("file_format", "file.format"), ("snapsht.time-retained", "snapshot.time-retained"), ("log.fromat", "log.format")),
+        *(
+            ("buckets", "bucket"),
+            ("bukets", "bucket"),
+            ("merge_engine", "merge-engine"),
+            ("mergeengine", "merge-engine"),
+        ),
+        *(
+            ("file_format", "file.format"),
+            ("snapsht.time-retained", "snapshot.time-retained"),
+            ("log.fromat", "log.format"),
+        ),
         *(("log.kafka", "log."), ("scan.moode", "scan.mode"), ("fields.a.foo", "fields.a"), ("provider", "")),
         *(("write.format.default", ""), ("merge-new", ""), ("changelog-new.thing", "changelog")),
     ],

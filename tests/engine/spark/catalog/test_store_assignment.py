@@ -16,8 +16,8 @@ from engine.types.column_names import CaseRule
 
 PLAIN = (
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,2)", "decimal(5,0)",
-    "decimal(3,0)", "decimal(19,0)", "decimal(38,18)", "string", "binary", "date", "timestamp", "timestamp_ntz", "variant",
-    "interval day", "interval year",
+    "decimal(3,0)", "decimal(19,0)", "decimal(38,18)", "string", "binary", "date", "timestamp", "timestamp_ntz",
+    "variant", "interval day", "interval year",
 )  # fmt: skip
 NESTED = ("array<{}>", "map<string,{}>", "map<{},int>", "struct<a:{}>", "array<struct<a:int,b:{}>>")
 STRUCTS = (
