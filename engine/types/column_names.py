@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CASE_KEY: Final = "spark.sql.caseSensitive"
 
 
-class TableNames(Protocol):
+class SpelledNames(Protocol):
     """The names in a catalog."""
 
     def list_databases(self) -> list[str]:
@@ -66,7 +66,7 @@ class CaseRule:
         """As ``found``; the name itself if it is none of them."""
         return self.found(name, names) or name
 
-    def table(self, name: str, catalog: TableNames) -> str:
+    def table(self, name: str, catalog: SpelledNames) -> str:
         """``database.table``, maybe with ``$system`` behind it, as the catalog spells it; as given if it is none."""
         database, _, table = name.partition(".")
         base, mark, rest = table.partition("$")
@@ -77,7 +77,7 @@ class CaseRule:
             base = self.meant(base, catalog.list_tables(database))
         return f"{database}.{base}{mark}{rest}"
 
-    def database(self, name: str, catalog: TableNames) -> str:
+    def database(self, name: str, catalog: SpelledNames) -> str:
         """A database as the catalog spells it; as given if there is none."""
         return name if self.is_case_sensitive else self.meant(name, catalog.list_databases())
 
@@ -138,7 +138,7 @@ class CaseRule:
                 self.check_distinct([inner.name for inner in part.fields], f"the fields of {field.name}")
 
 
-def _is_there(name: str, catalog: TableNames) -> bool:
+def _is_there(name: str, catalog: SpelledNames) -> bool:
     try:
         return catalog.table_exists(name)
     except InvalidInputError:  # not a name that a table can have
