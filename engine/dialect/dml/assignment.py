@@ -212,9 +212,9 @@ def _is_up_cast(given: T.DataType, wanted: T.DataType) -> bool:
     if isinstance(wanted, T.StringType):
         return isinstance(given, T.AtomicType)
     if isinstance(given, T.DecimalType) and type(wanted) in _DIGITS:
-        return given.scale == 0 and given.precision < _DIGITS[type(wanted)]
+        return bool(given.scale == 0 and given.precision < _DIGITS[type(wanted)])
     if isinstance(wanted, T.DecimalType) and type(given) in _DIGITS:
-        return _DIGITS[type(given)] <= wanted.precision - wanted.scale
+        return bool(_DIGITS[type(given)] <= wanted.precision - wanted.scale)
     if isinstance(given, _NUMBERS) and isinstance(wanted, _NUMBERS):
         return _NUMBERS.index(type(given)) < _NUMBERS.index(type(wanted))
     return is_wider_type(given, wanted) or type(wanted) in _UP_CASTS.get(type(given), ())
