@@ -30,7 +30,8 @@ Of what it decides: *rows* that the table has or a read returns; *changes* that 
 from where on, and in which batches; *storage* is files and older states, of the same rows. Nothing: addresses, waiting,
 memory, permissions.
 
-An unknown key is refused with the nearest known one, and an option of other places with where it belongs. Options of a
+An unknown key is refused with the nearest known one, and an option of other places with where it belongs. A property of
+a table that begins like no option and is spelt like none, such as `owner.team`, is a note of its users. Options of a
 session have the prefix `{SESSION_PREFIX}`. `fluvial config` shows which values are in force, and where each comes from.
 """
 _OF_OTHERS: Final = """\

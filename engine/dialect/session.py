@@ -69,7 +69,7 @@ class SqlSession:
     def run(self, statement: Statement) -> SqlResult:
         """Run one statement. Raises: InvalidInputError when it cannot be run; nothing is changed."""
         what = statement.tree
-        self.context.statement = statement.text
+        self.context.begin(statement.text)
         if isinstance(what, exp.Expr):
             return self._run_rows(statement)
         if isinstance(what, Explain):

@@ -1,9 +1,9 @@
-"""Names of columns in statements: whether their case counts is what the session says."""
+"""Names of columns, tables and databases in statements: whether their case counts is what the session says."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from filestore.options.parsing import boolean
 from filestore.types.data_types import DataField, walk
@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CASE_KEY: Final = "spark.sql.caseSensitive"
+
+
+class SpelledNames(Protocol):
+    """The names in a catalog."""
+
+    def list_databases(self) -> list[str]:
+        """Of databases."""
+        ...
+
+    def list_tables(self, database: str) -> list[str]:
+        """Of the tables of a database."""
+        ...
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is a table ``database.table``. Raises: InvalidInputError: no table has such a name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,21 @@ class CaseRule:
     def meant(self, name: str, names: Iterable[str]) -> str:
         """As ``found``; the name itself if it is none of them."""
         return self.found(name, names) or name
+
+    def table(self, name: str, catalog: SpelledNames) -> str:
+        """``database.table``, maybe with ``$system`` behind it, as the catalog spells it; as given if it is none."""
+        database, _, table = name.partition(".")
+        base, mark, rest = table.partition("$")
+        if self.is_case_sensitive or _is_there(f"{database}.{base}", catalog):
+            return name
+        database = self.database(database, catalog)
+        if database in catalog.list_databases():
+            base = self.meant(base, catalog.list_tables(database))
+        return f"{database}.{base}{mark}{rest}"
+
+    def database(self, name: str, catalog: SpelledNames) -> str:
+        """A database as the catalog spells it; as given if there is none."""
+        return name if self.is_case_sensitive else self.meant(name, catalog.list_databases())
 
     def as_spelled(self, given: Sequence[str], own: Sequence[str]) -> list[str]:
         """Names of columns that are written as the table spells them; others stay.
@@ -105,3 +136,10 @@ class CaseRule:
         for field in fields:
             for part in walk(field.type):
                 self.check_distinct([inner.name for inner in part.fields], f"the fields of {field.name}")
+
+
+def _is_there(name: str, catalog: SpelledNames) -> bool:
+    try:
+        return catalog.table_exists(name)
+    except InvalidInputError:  # not a name that a table can have
+        return False

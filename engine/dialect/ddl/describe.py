@@ -1,23 +1,35 @@
-"""``DESCRIBE``: the columns, options and size of a table."""
+"""``DESCRIBE``: the columns, options and size of a table.
 
+``spark.sql`` says types and facts in Spark's words, which tools read, and what is Fluvial's behind them.
+"""
+
+import json
 from collections.abc import Iterable
+from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import types as T
 
 from engine.dialect.ddl.column_changes import resolved_path
-from engine.dialect.ddl.ddl_text import type_text
+from engine.dialect.ddl.ddl_text import shown_options, type_text
 from engine.dialect.ddl.partition_spec import check_complete, named_partitions, nearest_partitions
 from engine.dialect.ddl.table_parts import TableParts
 from engine.dialect.ddl.watermark import latest_watermark
+from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import did_you_mean
 from engine.dialect.grammar.statements import DescribeDatabase, DescribeHistory, DescribeTable
+from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import described, opened
 from engine.dialect.scope.results import texts_table
 from engine.log.table_log import TableLog
 from engine.request.writer_options import EVEN_UNTRACKED
+from engine.spark.data_source import FORMAT_NAME
 from engine.system_tables.names import has_database, is_system_table
 from engine.table import Table
+from engine.types.quoting import quoted
+from engine.types.spark_types import spark_type
+from engine.types.text_length import limit_of
 from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
@@ -32,6 +44,8 @@ from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 _COLUMNS = ("col_name", "data_type", "comment")
+_PARTITIONS: Final = "# Partition Information"
+_MANAGED: Final = "MANAGED"
 DescribeRow = tuple[str, str | None, str | None]
 
 
@@ -41,11 +55,11 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
     if is_system_table(context.catalog, name):
         return _describe_system(context, name, statement)
     table = described(context, statement.name)
+    if statement.as_json:
+        return texts_table(("json_metadata",), [(json.dumps(_as_json(context, table), ensure_ascii=False),)])
     if statement.column:
-        return texts_table(
-            ("info_name", "info_value"),
-            _column_facts(field_at(table.schema, resolved_path(table.schema, statement.column, context.names))),
-        )
+        field = field_at(table.schema, resolved_path(table.schema, statement.column, context.names))
+        return texts_table(("info_name", "info_value"), _column_facts(context, field))
     if statement.partition is not None:
         check_complete(table.store, statement.partition)
         live = LiveFiles.latest(table.store)
@@ -56,14 +70,16 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
                 f"no such partition: table={table.name} "
                 f"{nearest_partitions(table.store, statement.partition, partitions)}"
             )
-        named: list[DescribeRow] = [("partition", path_of(table.store, found[0]).replace("/", ","), None)]
-        return texts_table(_COLUMNS, [*named, *_partition_rows(table, live, found[0])])
-    rows: list[DescribeRow] = list(_column_rows(table))
+        where: list[DescribeRow] = [("partition", path_of(table.store, found[0]).replace("/", ","), None)]
+        return texts_table(_COLUMNS, [*where, *_partition_rows(table, live, found[0])])
+    rows: list[DescribeRow] = list(_column_rows(context, table))
     if statement.extended:
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        named: list[DescribeRow] = [("name", f"{context.catalog_name}.{table.name}", None)]
+        facts = [*_sparks_facts(context, table)] if context.is_sparks_own else named
         if table.closed is not None:
-            return texts_table(_COLUMNS, [*rows, *_closed_rows(context, table)])
-        rows += _table_rows(context, table)
+            return texts_table(_COLUMNS, [*rows, *facts, *_closed_rows(table)])
+        rows += [*facts, *_table_rows(context, table)]
         if not table.schema.partition_keys:
             live = LiveFiles.latest(table.store)
             shown = {row[0] for row in rows[len(table.schema.fields) :]}
@@ -101,44 +117,144 @@ def _describe_system(context: SqlContext, name: str, statement: DescribeTable) -
         raise InvalidInputError(f"a system table has no partitions: table={name}")
     read = context.catalog.system_table(name)
     if statement.column:
-        return texts_table(("info_name", "info_value"), _column_facts(field_at(read.table_schema, statement.column)))
-    rows: list[DescribeRow] = [
-        (field.name, type_text(field.type), field.description) for field in read.table_schema.fields
-    ]
+        field = field_at(read.table_schema, statement.column)
+        return texts_table(("info_name", "info_value"), _column_facts(context, field))
+    rows: list[DescribeRow] = [_column_row(context, field) for field in read.table_schema.fields]
     if statement.extended:
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows.append(("name", f"{context.catalog_name}.{read.name}", None))
     return texts_table(_COLUMNS, rows)
 
 
-def _column_rows(table: Table) -> Iterable[DescribeRow]:
+def _column_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     schema, parts = table.schema, TableParts.of(table.schema.options)
     for field in schema.fields:
-        yield field.name, type_text(field.type), field.description
-    for column in parts.computed:
-        yield column.name, f"AS {column.expression}", column.comment
+        yield _column_row(context, field)
+    if parts.computed and context.is_sparks_own:
+        types = _query_types(context, table)
+        yield from ((each.name, types[each.name], each.comment or f"AS {each.expression}") for each in parts.computed)
+    else:
+        yield from ((each.name, f"AS {each.expression}", each.comment) for each in parts.computed)
     if parts.watermark is not None:
         yield "# Watermark", "", ""
         yield parts.watermark.column, f"AS {parts.watermark.expression}", None
-    for title, names in (("# Primary Key", schema.primary_keys), ("# Partition Information", schema.partition_keys)):
+    for title, names in (("# Primary Key", schema.primary_keys), (_PARTITIONS, schema.partition_keys)):
         if names:
             yield title, "", ""
+            if context.is_sparks_own and title == _PARTITIONS:
+                yield "# col_name", "data_type", "comment"
             for field in schema.fields_of(names):
-                yield field.name, type_text(field.type), field.description
+                yield _column_row(context, field)
 
 
-def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
-    return [
+def _column_row(context: SqlContext, field: DataField) -> DescribeRow:
+    return field.name, _type_words(context, field), field.description
+
+
+def _type_words(context: SqlContext, field: DataField) -> str:
+    if not context.is_sparks_own:
+        return type_text(field.type)
+    if limit_of(field.type) is not None:
+        return f"{field.type.root.lower()}({field.type.length})"
+    return str(spark_type(field.type).simpleString())
+
+
+def _query_types(context: SqlContext, table: Table) -> dict[str, str]:
+    """The types of all columns, computed ones too, as a query has them."""
+    name = ".".join(map(quoted, (context.catalog_name, *table.name.split("."))))
+    (query,) = parse_statements(f"SELECT * FROM {name}")
+    return {field.name: field.dataType.simpleString() for field in run_query(context, query).schema.fields}
+
+
+def _column_facts(context: SqlContext, field: DataField) -> list[tuple[str, str | None]]:
+    given = [
         ("col_name", field.name),
-        ("data_type", type_text(field.type)),
+        ("data_type", _type_words(context, field)),
         ("comment", field.description),
         ("default", field.default_value),
     ]
+    if not context.is_sparks_own:
+        return given
+    return [(name, "NULL" if value is None else value) for name, value in given if value or name != "default"]
 
 
-def _closed_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
+def _sparks_facts(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
+    """What Spark says of each table, by its names."""
+    database, _, name = table.name.partition(".")
+    yield "Name", f"{context.catalog_name}.{table.name}", ""
+    yield "Catalog", context.catalog_name, ""
+    yield "Database", database, ""
+    yield "Table", name, ""
+    yield "Owner", table.schema.options.get("owner", ""), ""
+    yield "Type", _MANAGED, ""
+    yield "Provider", FORMAT_NAME, ""
+    if table.schema.comment:
+        yield "Comment", table.schema.comment, ""
+    shown = ",".join(f"{key}={value}" for key, value in shown_options(table).items())
+    yield "Table Properties", f"[{shown}]", ""
+    yield "Location", table.store.paths.root, ""
+
+
+def _as_json(context: SqlContext, table: Table) -> dict[str, Any]:
+    """``DESCRIBE EXTENDED ... AS JSON``: by Spark's keys."""
+    schema, (database, _, name) = table.schema, table.name.partition(".")
+    found: dict[str, Any] = {
+        "table_name": name,
+        "catalog_name": context.catalog_name,
+        "namespace": [database],
+        "schema_name": database,
+        "columns": [_column_json(field) for field in schema.fields],
+        "location": table.store.paths.root,
+        "type": _MANAGED,
+        "provider": FORMAT_NAME,
+    }
+    if schema.comment:
+        found["comment"] = schema.comment
+    found["table_properties"] = dict(shown_options(table))
+    if schema.partition_keys:
+        found["partition_columns"] = list(schema.partition_keys)
+    if schema.primary_keys:
+        found["primary_key"] = list(schema.primary_keys)
+    return found
+
+
+def _column_json(field: DataField) -> dict[str, Any]:
+    limit = limit_of(field.type)
+    kind = {"name": field.type.root.lower(), "length": limit} if limit else _type_json(spark_type(field.type))
+    found: dict[str, Any] = {"name": field.name, "type": kind, "nullable": field.type.nullable}
+    others = {"comment": field.description, "default": field.default_value}
+    return {**found, **{key: text for key, text in others.items() if text is not None}}
+
+
+def _type_json(kind: T.DataType) -> dict[str, Any]:
+    match kind:
+        case T.StructType():
+            fields = [_field_json(each) for each in kind.fields]
+            return {"name": "struct", "fields": fields}
+        case T.ArrayType():
+            inside = _type_json(kind.elementType)
+            return {"name": "array", "element_type": inside, "element_nullable": kind.containsNull}
+        case T.MapType():
+            key, value = _type_json(kind.keyType), _type_json(kind.valueType)
+            return {"name": "map", "key_type": key, "value_type": value, "value_nullable": kind.valueContainsNull}
+        case T.DecimalType():
+            return {"name": "decimal", "precision": kind.precision, "scale": kind.scale}
+        case T.StringType():
+            return {"name": "string", "collation": kind.collation}
+        case T.TimestampType():
+            return {"name": "timestamp_ltz"}
+        case _:
+            return {"name": kind.simpleString()}
+
+
+def _field_json(field: T.StructField) -> dict[str, Any]:
+    found = {"name": field.name, "type": _type_json(field.dataType), "nullable": field.nullable}
+    comment = field.metadata.get("comment")
+    return {**found, "comment": comment} if comment else found
+
+
+def _closed_rows(table: Table) -> Iterable[DescribeRow]:
     """Facts about a table whose rows cannot be reached: what is stored, as it is."""
-    yield "name", f"{context.catalog_name}.{table.name}", None
     yield "problem", table.closed, None
     yield "file.path", table.store.paths.root, None
     for key, text in without_secrets(table.schema.options).items():
@@ -149,7 +265,6 @@ def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     """Facts about a table, named like its options."""
     options = table.options
     log = TableLog.of(table.files, EVEN_UNTRACKED)
-    yield "name", f"{context.catalog_name}.{table.name}", None
     if (main := table.main_branch) != MAIN_BRANCH:
         yield "main-branch", main, None
     yield "log.system", options.log_system, None

@@ -67,7 +67,9 @@ class SourceText:
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`` did_you_mean=...`` when a similar word is known, else nothing."""
-    close = difflib.get_close_matches(word, list(words), 1)
+    known = list(words)
+    alike = [each for each in known if each.lower() == word.lower()]
+    close = alike or difflib.get_close_matches(word, known, 1)
     return f" did_you_mean={close[0]}" if close else ""
 
 

@@ -101,7 +101,12 @@ def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | Describe
     name = cursor.names("the name of a table")
     partition = read_partition(cursor) if cursor.take("PARTITION") else None
     if cursor.sees("AS", "JSON"):
-        return None
+        if not extended or partition is not None:
+            return None
+        cursor.expect("AS")
+        cursor.expect("JSON")
+        cursor.expect_end()
+        return DescribeTable(name=name, extended=True, partition=None, as_json=True)
     column = cursor.names("a column") if not cursor.at_end() else ()
     cursor.expect_end()
     return DescribeTable(name=name, extended=extended, partition=partition, column=column)

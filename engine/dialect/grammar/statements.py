@@ -190,12 +190,13 @@ class DropPartitions:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeTable:
-    """``DESCRIBE [TABLE] [EXTENDED | FORMATTED | DETAIL] name [PARTITION (...)] [column]``."""
+    """``DESCRIBE [TABLE] [EXTENDED | FORMATTED | DETAIL] name [PARTITION (...)] [column | AS JSON]``."""
 
     name: Name
     extended: bool
     partition: PartitionSpec | None
     column: Name = ()
+    as_json: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

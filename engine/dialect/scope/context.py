@@ -29,6 +29,7 @@ class SqlContext:
     is_current: bool = True  # names without a catalog may be this one's
     settings: dict[str, str] = field(default_factory=dict, repr=False)  # SET table-storage.*, without the prefix
     statement: str = ""  # the text of the one that is running
+    spelled: dict[str, str] = field(default_factory=dict, repr=False)  # names of tables in it, as the catalog has them
     frames: FrameCache = field(default_factory=FrameCache, repr=False)
 
     @cached_property
@@ -47,7 +48,7 @@ class SqlContext:
         return CaseRule.of(self.running_spark)
 
     def full_name(self, *parts: str) -> str:
-        """``database.table`` for a name of one to three parts.
+        """``database.table`` for a name of one to three parts, as the catalog spells it, if there is such a table.
 
         Raises:
             InvalidInputError: the catalog is another one, or there are more parts.
@@ -55,20 +56,30 @@ class SqlContext:
         if len(parts) == 3 and parts[0] == self.catalog_name:
             parts = parts[1:]
         if len(parts) == 1:
-            return f"{self.database}.{parts[0]}"
+            return self._as_spelled(f"{self.database}.{parts[0]}")
         if len(parts) == 2:
-            return ".".join(parts)
+            return self._as_spelled(".".join(parts))
         raise InvalidInputError(
             f"a table is named [{self.catalog_name}.][database.]table: name={'.'.join(parts)} "
             f"catalog={self.catalog_name}"
         )
+
+    def begin(self, statement: str) -> None:
+        """Another statement runs."""
+        self.statement = statement
+        self.spelled.clear()
+
+    def _as_spelled(self, name: str) -> str:
+        if name not in self.spelled:
+            self.spelled[name] = self.names.table(name, self.catalog)
+        return self.spelled[name]
 
     def database_name(self, parts: tuple[str, ...]) -> str:
         """A database name of one or two parts. Raises: InvalidInputError when the catalog is another one."""
         if len(parts) == 2 and parts[0] == self.catalog_name:
             parts = parts[1:]
         if len(parts) == 1:
-            return parts[0]
+            return self.names.database(parts[0], self.catalog)
         raise InvalidInputError(
             f"a database is named [{self.catalog_name}.]database: name={'.'.join(parts)} catalog={self.catalog_name}"
         )

@@ -9,10 +9,10 @@ from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.parser import Call, Explain, SparkStatement
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import is_temporary_view
-from engine.dialect.query.references import find_references, our_name
+from engine.dialect.query.references import find_references, missing_table, our_name
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import is_ours
-from engine.system_tables.names import has_database
+from engine.system_tables.names import has_database, is_system_name
 from filestore.catalog.catalog import DEFAULT_DATABASE
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
@@ -71,7 +71,7 @@ def _calls_ours(context: SqlContext, call: Call) -> bool:
 
 def _is_database(context: SqlContext, name: str) -> bool:
     """Whether there is one; of another, Spark says that it is not there."""
-    return name == DEFAULT_DATABASE or has_database(context.catalog, name)
+    return name == DEFAULT_DATABASE or has_database(context.catalog, context.names.database(name, context.catalog))
 
 
 def _is_on_ours(context: SqlContext, what: Any) -> bool:
@@ -80,4 +80,8 @@ def _is_on_ours(context: SqlContext, what: Any) -> bool:
     is_here = bool(what.name[0] == context.catalog_name) if has_catalog else context.is_current
     if not is_here or isinstance(what, _MAKES):
         return is_here
-    return is_ours(context, what.name)
+    if is_ours(context, what.name):
+        return True
+    if is_system_name(name := context.full_name(*what.name)):
+        return False
+    raise missing_table(context, *name.split(".", 1))

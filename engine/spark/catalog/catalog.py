@@ -23,7 +23,6 @@ from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import has_database, is_system_table
 from engine.system_tables.read import no_rows_error
 from engine.table import Table
-from engine.types.column_names import CaseRule
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_spark
@@ -202,8 +201,7 @@ class CatalogProxy(Proxy):
         schema = StructType.fromJson(json.loads(info.schema().json()))
         properties = self.inside.texts_by_key(info.properties())
         self._check_own(properties)
-        names = CaseRule.of(self._session.open_spark())
-        own = schema.fieldNames()
+        names, own = self._session.names, schema.fieldNames()
         names.check_distinct(own, "the columns of the table")
         given = properties.pop(_PRIMARY_KEY, "").split(",")
         keys = [names.meant(each.strip(), own) for each in given if each.strip()]
@@ -307,7 +305,7 @@ class CatalogProxy(Proxy):
     @called
     def loadProcedure(self, identifier: Any) -> StatementProcedure:
         """Spark's: all others never get here, the parser takes them."""
-        if self._full_name(identifier) != f"{PROCEDURE_SPACE}.{PROCEDURE}":
+        if self._given_name(identifier) != f"{PROCEDURE_SPACE}.{PROCEDURE}":
             raise InvalidInputError(f"no such procedure: procedure={identifier.toString()}")
         return StatementProcedure(self._session, self._name, self._statements)
 
@@ -343,6 +341,10 @@ class CatalogProxy(Proxy):
         )
 
     def _full_name(self, identifier: Any) -> str:
+        name = self._given_name(identifier)
+        return name if self._exists(name) else self._session.names.table(name, self._catalog)
+
+    def _given_name(self, identifier: Any) -> str:
         return f"{self.inside.dotted(identifier.namespace())}.{identifier.name()}"
 
     def _opened(self, identifier: Any, name: str, state: Mapping[str, str]) -> TableProxy:
@@ -364,14 +366,15 @@ class CatalogProxy(Proxy):
             return False
 
     def _database(self, namespace: Any) -> str:
-        name = self.inside.dotted(namespace)
+        name = self._session.names.database(self.inside.dotted(namespace), self._catalog)
         if not self._is_database(name):
             raise self.inside.about("NoSuchNamespace", namespace)
         return name
 
     def _is_database(self, name: str) -> bool:
         """Whether there is one; names with points have none."""
-        return name == DEFAULT_DATABASE or has_database(self._catalog, name)
+        database = self._session.names.database(name, self._catalog)
+        return name == DEFAULT_DATABASE or has_database(self._catalog, database)
 
 
 def _is_option(key: str) -> bool:

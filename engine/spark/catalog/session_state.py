@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.session import TIME_SWITCH, with_sources
+from engine.types.column_names import CaseRule
 
 _entered: Final = threading.local()
 
@@ -36,6 +37,11 @@ class CatalogSession:
             found = with_sources(self.inside.python_session(self.jvm))
             self._python = weakref.ref(found)
         return found
+
+    @property
+    def names(self) -> CaseRule:
+        """When two names are one, in the session of now."""
+        return CaseRule.of(self.open_spark())
 
     def allow_times(self) -> None:
         """Let the session have columns of TIME, which tables have, unless it says whether it has them."""

@@ -76,7 +76,7 @@ def test_texts_have_a_length(spark: SparkSession, shop: Catalog) -> None:
         "WITH ('bucket' = '1')"
     )
     types = {row.col_name: row.data_type for row in spark.sql("DESCRIBE fluvial.shop.sized").collect()}
-    assert (types["c"], types["v"]) == ("CHAR(5)", "VARCHAR(3)")
+    assert (types["c"], types["v"]) == ("char(5)", "varchar(3)")
     assert [str(field.type) for field in shop.table("shop.sized").schema.fields[1:]] == ["CHAR(5)", "VARCHAR(3)"]
     shown = {each.name: each.dataType for each in spark.catalog.listColumns("fluvial.shop.sized")}
     assert shown == {"id": "bigint", "c": "varchar(5)", "v": "varchar(3)"}
