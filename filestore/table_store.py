@@ -225,9 +225,9 @@ class TableStore:
         for observe in self.after_refs:
             observe(self)
 
-    def delete_own(self, path: str, body: bytes) -> None:
-        """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
-        delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: found == body)
+    def delete_own(self, path: str, body: bytes) -> bool:
+        """Delete a file of the branch if it has these contents; see ``own_files``. Raises: UnavailableError."""
+        return delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: found == body)
 
     def delete_file(self, path: str) -> None:
         """Delete a file in the table's directory; one elsewhere stays, as the table's metadata may be a stranger's."""

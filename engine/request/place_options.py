@@ -4,6 +4,7 @@ from typing import Final
 
 from filestore.options.option import NOTHING, ROWS, At, Option, OptionValues
 from filestore.options.parsing import text
+from filestore.options.table.common import NUMBER
 
 
 class PlaceOptions(OptionValues):
@@ -25,8 +26,14 @@ class RowOptions(OptionValues):
         "columns", text, None, "Columns to read, with commas between them; default: all.", ROWS, at=At.READ
     )
     filter = Option("filter", text, None, "SQL condition that the rows meet.", ROWS, at=At.READ)
+    schema_id = Option(
+        "schema.id", NUMBER, None,
+        "Columns are those of this version of the schema; a frame keeps it. Streams go on to newer ones.",
+        ROWS, at=At.READ,
+    )  # fmt: skip
 
 
 TABLE_ID: Final = PlaceOptions.table_id.key
+SCHEMA_ID: Final = RowOptions.schema_id.key
 TABLE_PLACE_KEYS: Final = tuple(PlaceOptions.declared)
 ROW_KEYS: Final = tuple(RowOptions.declared)

@@ -155,7 +155,7 @@ def tag(name: str, snapshot: int, rows: ModelRows, *, replaces: bool = False) ->
     return change
 
 
-def rename_tag(name: str, target: str, *, keeps: bool = False) -> Callable[..., ModelTable | None]:
+def tag_renamed(name: str, target: str, *, keeps: bool = False) -> Callable[..., ModelTable | None]:
     """A tag gets another name; ``keeps``: and has its old one still, as its process died in between."""
 
     def change(table: ModelTable) -> ModelTable | None:

@@ -242,8 +242,8 @@ def file_operations(number: int) -> list[SimulatedOperation]:
             run=lambda session: replace_tag(session.table().store, TAG, snapshot_id=3),
         ),
         make(
-            name="rename-tag", effect=_on_table(model.rename_tag(TAG, f"r{number}")),
-            otherwise=(_on_table(model.rename_tag(TAG, f"r{number}", keeps=True)),),
+            name="rename-tag", effect=_on_table(model.tag_renamed(TAG, f"r{number}")),
+            otherwise=(_on_table(model.tag_renamed(TAG, f"r{number}", keeps=True)),),
             run=lambda session: rename_tag(session.table().store, TAG, f"r{number}"),
         ),
         make(

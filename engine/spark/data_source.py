@@ -28,7 +28,7 @@ class FluvialDataSource(DataSource):
     def schema(self) -> StructType:
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
         from engine.checkpoint.admission import without_checkpoint
-        from engine.request.place_options import TABLE_ID
+        from engine.request.place_options import SCHEMA_ID, TABLE_ID
         from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
         from engine.spark.read_options import ReadOptions
         from engine.spark.system_reader import names_system_table, system_schema
@@ -38,6 +38,7 @@ class FluvialDataSource(DataSource):
         else:
             read = ReadOptions.parse(without_checkpoint(self.options), (*BATCH_KEYS, *STREAM_KEYS))
             schema, table_id = read.spark_schema(), read.table.store.table_id()
+            self.options[SCHEMA_ID] = str(read.table.store.schema.id)
         if table_id and TABLE_ID not in self.options:
             self.options[TABLE_ID] = table_id  # Spark keeps this object with the frame
         return schema

@@ -14,7 +14,7 @@ from engine.lineage.origins import JOB_KEY
 from engine.read.find_state import find_snapshot, open_difference
 from engine.request.branch_choice import BRANCH_KEY, SCAN_BRANCH_KEY
 from engine.request.option_check import check_belongs
-from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
+from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS, RowOptions
 from engine.request.read_keys import BATCH_KEYS, DIFF_KEYS, STREAM_KEYS
 from engine.request.read_request import ReadRequest, metadata_columns, wanted_difference
 from engine.spark.named_table import is_place_key, named_table
@@ -65,8 +65,9 @@ class ReadOptions:
         named = spelled_options(options)
         given = given_to_reader(named, keys)
         table = named_table(named) if opened is None or not _BRANCHES.isdisjoint(named) else opened
+        files = table.files if keys == STREAM_KEYS else _at_schema(table.files, named)
         return cls(
-            table=table.files.with_options(given),
+            table=files.with_options(given),
             columns=chosen_columns(named),
             filter=named.get("filter"),
             job=named.get(JOB_KEY),
@@ -105,6 +106,14 @@ class ReadOptions:
             return find_snapshot(self.table, self.request()).table
         between = None if self.given.keys().isdisjoint(DIFF_KEYS) else wanted_difference(self.table.options)
         return self.table if between is None else open_difference(self.table, between).table
+
+
+def _at_schema(table: FileTable, named: Mapping[str, str]) -> FileTable:
+    """The table with the version of its schema that a frame was made with. Raises: InvalidInputError."""
+    schema_id = RowOptions.schema_id.read(named)
+    if schema_id is None or schema_id == table.store.schema.id:
+        return table
+    return FileTable(table.store.at_schema(schema_id))
 
 
 def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:

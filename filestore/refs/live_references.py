@@ -4,8 +4,8 @@ A live reference is a snapshot, a tag, a savepoint, a tag that is being created,
 its snapshot.
 Files without a live reference are not part of the table.
 
-A tag that is renamed has its new name before it loses the old one. So whoever lists tags and finds one gone lists them
-again, and misses none.
+A tag that is renamed has its new name before it loses the old one. So a listing in which one is gone when it is looked
+at is made again, and misses none.
 """
 
 from collections.abc import Callable, Iterable

@@ -215,21 +215,28 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
     return release_tag(store, name, dry_run=dry_run)
 
 
-def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
-    """Delete a tag, be it one that kept what was merged: see ``delete_tag``."""
+def release_tag(store: TableStore, name: str, *, body: bytes | None = None, dry_run: bool = False) -> DeletedTag:
+    """Delete a tag, be it one that kept what was merged: see ``delete_tag``. ``body``: of its file; None: any."""
     tag = read_tag(store, name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, tag.name, tag.snapshot)
     if not dry_run:
         record_origin(store)
     path = store.paths.tag(name)
+
+    def remove(store: TableStore) -> None:
+        if body is None:
+            store.delete_as_opened(path)
+        elif not store.delete_own(path, body):
+            raise InvalidInputError(f"the tag was deleted or moved by another process: table={store.name} tag={name}")
+
     unused = delete_unreferenced(
         store,
         name,
         tag.snapshot,
         is_deleted=_is_reference_of(store, tag),
         source=path,
-        remove=lambda store: store.delete_as_opened(path),
+        remove=remove,
         dry_run=dry_run,
     )
     if not dry_run:
@@ -273,8 +280,9 @@ def expire_tags(store: TableStore, *, older_than_ms: int | None = None, dry_run:
     gone = []
     for tag in expired_tags(store, older_than_ms=older_than_ms):
         with suppress(InvalidInputError):
+            body = _tag_file(store, tag.name)  # before the look: what it has then is older or the same
             if _find(store, tag.name) == tag:
-                gone.append(delete_tag(store, tag.name, dry_run=dry_run))
+                gone.append(release_tag(store, tag.name, body=body, dry_run=dry_run))
     return gone
 
 

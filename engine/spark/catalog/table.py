@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from engine.catalog import Catalog
 from engine.replacement import Replacement
 from engine.request.option_check import is_client_property
-from engine.request.place_options import TABLE_ID, TABLE_PLACE_KEYS
+from engine.request.place_options import SCHEMA_ID, TABLE_ID, TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, STREAM_KEYS
 from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
@@ -168,7 +168,8 @@ class TableProxy(Proxy):
         given = _given(self.inside.texts_by_key(options.asCaseSensitiveMap()))
         schema = None if (table := self.open_table) is None else table.schema
         opened, self._unread = self._unread, None
-        asked = {**self.place, **given, **(NEWEST_ROWS if self._is_changed else {})}
+        of_then = {} if schema is None else {SCHEMA_ID: str(schema.id)}
+        asked = {**self.place, **of_then, **given, **(NEWEST_ROWS if self._is_changed else {})}
         return ScanBuilderProxy(self._session, self._name, asked, self._columns, schema, opened)
 
     @called

@@ -459,6 +459,7 @@ SHOWN_IN: Final = {
     "scan.at-least": "tests/engine/read/test_read_state.py",
     "scan.start-from-job": "tests/engine/lineage/test_alignment.py",
     "scan.watermark": "tests/engine/request/test_stored_options.py",
+    "schema.id": "tests/engine/spark/test_altered_frames.py",
     "source.checkpoint-align.enabled": "tests/engine/lineage/test_alignment.py",
     "source.checkpoint-align.snapshots": "tests/engine/lineage/test_alignment.py",
     "streaming-read-append-overwrite": "tests/engine/stream/test_modes.py",

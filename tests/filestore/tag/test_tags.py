@@ -1,6 +1,7 @@
 """Tags as files: what they hold, and what is left when making or deleting one dies."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -394,6 +395,34 @@ def test_a_tag_whose_name_goes_while_it_is_replaced_is_refused_there_or_asked_ab
     assert content(table, tag="old") == {1: 2, 2: 2}
     delete_tag(table.store, "old")
     check_orphans_go(table)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("retained_ms", [None, 10**9])
+def test_a_tag_that_is_moved_while_it_expires_stays(retained_ms: int | None) -> None:
+    """Before every operation of the expiry on files, but the deletion right behind the look at what is deleted."""
+    before = key_table(bucket="1")
+    before.write(rows((1, 1)))
+    create_tag(before.store, "short", retained_ms=1000)
+    before.write(rows((1, 2)))
+    before.store.clock.sleep(3600)
+    went = []
+    for nth in range(1, 1000):
+        table, moved = copied(before), []
+
+        def move(table: FileTable = table, moved: list[Tag] = moved) -> None:
+            with suppress(InvalidInputError):  # it has gone
+                moved.append(replace_tag(table.store, "short", retained_ms=retained_ms))
+
+        io = Nth(table.store.io, nth, move)
+        expire_tags(reopened(table, io).store)  # type: ignore[arg-type]
+        if io.left > 0:
+            break
+        is_left = "short" in {tag.name for tag in list_tags(table.store)}
+        assert not is_left or content(table, tag="short") == {1: 2}
+        went += [nth] if moved and not is_left else []
+    assert nth > 10
+    assert len(went) <= 1
 
 
 # ---- beside what ends the table
