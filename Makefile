@@ -85,7 +85,7 @@ venv-older: $(OLDER)/.stamp ## the older PySpark of the tests, beside the packag
 $(OLDER)/.stamp: $(OLDER_CONSTRAINTS) | $(VENV)/.stamp
 	@rm -rf $(OLDER)
 	@$(PY) -I $(PREFLIGHT) run "fetching Spark 4.2" $(PY) -m pip install --quiet --no-deps --no-compile \
-	  --target $(OLDER) --requirement $(OLDER_CONSTRAINTS)
+	  --require-hashes --no-build-isolation --target $(OLDER) --requirement conf/hashes/$(notdir $(OLDER_CONSTRAINTS))
 	@touch $@
 
 jars: venv ## the Kafka broker's jars, in the user's cache

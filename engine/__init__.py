@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from engine.runtime.metrics import REGISTRY as metrics_registry
     from engine.runtime.metrics import metrics_file, metrics_text, serve_metrics
     from engine.table import Table
+    from engine.table_versions import Branches, Savepoints, Tags
     from engine.write.sink import sink
 
 __all__ = [
+    "Branches",
     "Catalog",
     "LineageListener",
     "MetricsListener",
+    "Savepoints",
     "Table",
+    "Tags",
     "install",
     "metrics_file",
     "metrics_registry",
@@ -43,6 +47,9 @@ _HOME: Final = {
     "LineageListener": "engine.deploy.lineage_listener",
     "MetricsListener": "engine.monitor.metrics_listener",
     "Table": "engine.table",
+    "Branches": "engine.table_versions",
+    "Savepoints": "engine.table_versions",
+    "Tags": "engine.table_versions",
     "metrics_file": "engine.runtime.metrics",
     "metrics_registry": "engine.runtime.metrics",
     "metrics_text": "engine.runtime.metrics",

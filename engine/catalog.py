@@ -16,9 +16,9 @@ from engine.log.catalog_login import CatalogLogin
 from engine.log.replacement import LogWanted, former_logs
 from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
-from engine.log.table_topic import NewLog, is_own, make_topic, remove_topic
+from engine.log.table_topic import NewLog, dropped_logs, is_removed, make_topic, reached_topics
 from engine.request.writer_options import EVEN_UNTRACKED
-from engine.system_tables.names import is_system_table
+from engine.system_tables.names import CATALOG_DATABASES, is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
 from engine.types.column_names import CaseRule
@@ -36,7 +36,7 @@ from filestore.schema.schema_store import given_fields, new_schema, warn_of_othe
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import InvalidInputError
 from lsm.undo import undoing_unless_visible
 
 logger = logging.getLogger("fluvial.catalog")
@@ -106,9 +106,9 @@ class Catalog:
             InvalidInputError: there is none and ``if_exists`` is false, it has tables and ``cascade`` is false, or it
                 is the database of lineage, which every catalog has.
         """
-        if name == LINEAGE_DATABASE and name not in self.list_databases():
+        if name in CATALOG_DATABASES and name not in self.list_databases():
             raise InvalidInputError(
-                f"the tables of lineage cannot be dropped, every catalog has them: database={name} "
+                f"the tables of this database cannot be dropped, every catalog has them: database={name} "
                 "fix='CALL sys.delete_table_lineage and sys.delete_data_lineage remove what is recorded of a job'"
             )
         if if_exists and name not in self.list_databases():
@@ -119,12 +119,13 @@ class Catalog:
         self._files.drop_database(name)
 
     def list_databases(self) -> list[str]:
-        """Names of the databases, sorted."""
+        """Names of the databases, sorted; without ``sys`` and ``paimon``, which every catalog has."""
         return self._files.list_databases()
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of a database's tables, sorted."""
-        return self._files.list_tables(database)
+        """Names of a database's tables, sorted. Raises: InvalidInputError: there is none; names similar ones."""
+        own = CATALOG_DATABASES.get(database) if database not in self.list_databases() else None
+        return self._files.list_tables(database) if own is None else list(own)
 
     def table_exists(self, name: str) -> bool:
         """Whether there is a table ``database.table``, or a branch of one, ``database.table$branch_b``.
@@ -145,6 +146,18 @@ class Catalog:
         """
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch)))
+
+    def described(self, name: str, *, branch: str | None = None) -> Table:
+        """Open a table to say what it is, also one that cannot be read here: columns, options, snapshots, tags.
+
+        ``Table.closed`` says why it cannot; then no way leads from this object to rows or files.
+
+        ``name`` and ``branch`` are as of ``table``.
+
+        Raises: InvalidInputError: no such table or branch. CorruptDataError: its schema cannot be decoded.
+        """
+        self._check_writable(name)
+        return Table(self._login.applied(self._files.table(name, branch=branch, to_describe=True)))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
         """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
@@ -283,12 +296,12 @@ class Catalog:
         """
         self._check_renamed(name)
         self._files.rename_table(name, new_name)
-        return self.table(new_name)
+        return self.described(new_name)
 
     def _check_renamed(self, name: str) -> None:
         self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
-        if (log := self._log_of(name)) is not None and TOPIC_KEY not in self.table(name).schema.options:
+        if (log := self._log_of(name)) is not None and TOPIC_KEY not in self.described(name).schema.options:
             raise InvalidInputError(
                 f"the topic of this table is found by the table's name: table={name} topic={log.topic} "
                 "fix=create a table and copy"
@@ -308,7 +321,8 @@ class Catalog:
         Args:
             name: ``database.table``.
             if_exists: do nothing where there is none.
-            force: drop the files although brokers do not answer, because they are gone for good.
+            force: drop the files although brokers do not answer, because they are gone for good, or although no one can
+                say what logs the table has, because its schema cannot be decoded.
 
         Returns:
             The topics that may be left because brokers do not answer, without ``force`` only former ones: delete them
@@ -323,15 +337,20 @@ class Catalog:
         if if_exists and not self._files.table_exists(name):
             return []
         _check_whole(name, "CALL sys.delete_branch")
-        store = self.table(name).store
-        logs = [(_reached(log, name, force=force), log) for log in logs_of(store) if is_own(log)]
-        former = [(_reached(log, name, force=True), log) for log in former_logs(store) if is_own(log)]  # no hurry
+        exists = self._files.table_exists(name)
+        logs, former_ones = dropped_logs(lambda: self._logs(name), name, exists=exists, force=force)
+        own = [(reached_topics(log, name, force=force), log) for log in logs]
+        former = [(reached_topics(log, name, force=True), log) for log in former_ones]  # they hold nothing up
         self._files.drop_table(name)
-        left = [log.topic for topics, log in logs if topics is None or not _removed(topics, log, force=force)]
-        left += [log.topic for topics, log in former if topics is None or not _removed(topics, log, force=True)]
+        left = [log.topic for topics, log in own if topics is None or not is_removed(topics, log, force=force)]
+        left += [log.topic for topics, log in former if topics is None or not is_removed(topics, log, force=True)]
         if left:
             logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
         return left
+
+    def _logs(self, name: str) -> tuple[list[TableLog], list[TableLog]]:
+        store = self.described(name).store
+        return logs_of(store), former_logs(store)
 
     def _check_not_reserved(self, database: str) -> None:
         """Refuse a database that every catalog has; one that is a user's from before is fine."""
@@ -348,7 +367,7 @@ class Catalog:
             raise no_rows_error(name)
 
     def _log_of(self, name: str) -> TableLog | None:
-        return TableLog.of(self.table(name).files, EVEN_UNTRACKED)  # there is one, whether it is used or not
+        return TableLog.of(self.described(name).files, EVEN_UNTRACKED)  # there is one, whether it is used or not
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         settle_before_first_database(self)
@@ -364,33 +383,6 @@ class Catalog:
             ignore_if_exists=if_not_exists,
         )
         return Table(self._login.applied(made))
-
-
-def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
-    """The brokers of a log; None when they do not answer, and need not."""
-    try:
-        topics = log.reached_topics()
-    except UnavailableError as error:
-        if force:
-            return None
-        raise UnavailableError(
-            f"{error} table={table} topic={log.topic} fix='where the brokers are gone for good: DROP TABLE {table} "
-            "FORCE, or drop_table(force=True)'"
-        ) from error
-    if not force and not log.is_adopted:
-        topics.check_deletable(log.topic)
-    return topics
-
-
-def _removed(topics: LogTopics, log: TableLog, *, force: bool) -> bool:
-    """False when it is not known whether the topic is gone."""
-    try:
-        remove_topic(topics, log)
-    except (UnavailableError, InvalidInputError):
-        if not force:
-            raise
-        return False
-    return True
 
 
 def _check_whole(name: str, fix: str) -> None:

@@ -4,16 +4,22 @@ The Makefile runs it before the virtual environment exists (`python3 -I engine/p
 our modules; and it parses on old Pythons, because it must be able to say which version to install.
 
     check                                   Python, its venv module, Java, disk
-    venv DIRECTORY CONSTRAINTS ARGUMENT…    a new environment in DIRECTORY, `pip install ARGUMENT…` held to CONSTRAINTS
+    venv DIRECTORY CONSTRAINTS ARGUMENT…    a new environment in DIRECTORY, `pip install ARGUMENT…` held to CONSTRAINTS;
+                                            its archives have the hashes of hashes/ beside CONSTRAINTS, if those are
+                                            of this kind of machine and Python
+    hashes CONSTRAINTS…                     write these files: of what this machine's pip gets for the versions
     run PURPOSE COMMAND…                    a command that needs the network; if it fails, one sentence about what to do
 """
 
 import collections
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 MIN_PYTHON = (3, 11)
 MIN_JAVA = 17
@@ -47,6 +53,10 @@ CERTIFICATE_SIGNS = ("CERTIFICATE_VERIFY_FAILED", "SSLHandshakeException", "PKIX
 DISK_SIGNS = ("No space left on device", "Errno 28")
 VULNERABLE_SIGNS = ("known vulnerabilit",)
 UNAUDITED_SIGNS = ("could not be audited",)
+HASH_SIGNS = ("DO NOT MATCH THE HASHES",)
+FOR = "# for: "  # before the kind of machine and Python, in a file of hashes
+SOURCE = "  # source"  # behind the hash of an archive that has to be built
+UNCHECKED = "UNCHECKED_PINS"
 MISSING_SIGNS = ("No matching distribution found", "unresolved dependency", "not found in the index")
 
 
@@ -141,6 +151,12 @@ def failure_advice(output: str, purpose: str) -> str:
             "reach it without a mirror between, or name another one (`make audit ARGS='-s osv'`)",
         ),
         (
+            HASH_SIGNS,
+            "a package has other bytes than conf/hashes/ says",
+            "find out who changed it before you install it (a mirror?); a machine that takes other archives of the "
+            f"same versions installs them unchecked with {UNCHECKED}=1",
+        ),
+        (
             CERTIFICATE_SIGNS,
             "the server's certificate was not trusted",
             "install your network's root certificate for pip and Java",
@@ -216,9 +232,77 @@ def make_venv(directory: str, constraints: str, arguments: "list[str]") -> "list
     # for the builds of source packages pip 25.3 and later read the second name, earlier ones the first
     environment.update(PIP_CONSTRAINT=constraints, PIP_BUILD_CONSTRAINT=constraints, PIP_DISABLE_PIP_VERSION_CHECK="1")
     python = os.path.join(directory, "bin", "python")
-    return run(f"making {directory}", [sys.executable, "-m", "venv", "--clear", directory], environment) or run(
-        f"installing into {directory}", [python, "-m", "pip", "install", *arguments], environment
-    )
+    made = run(f"making {directory}", [sys.executable, "-m", "venv", "--clear", directory], environment)
+    if made:
+        return made
+    install = [python, "-m", "pip", "install"]
+    purpose = f"installing into {directory}"
+    locked = locked_lines(hashes_of(constraints), environment)
+    if not locked:
+        return run(purpose, [*install, *arguments], environment)
+    built = [line for line in locked if line.endswith(SOURCE)]
+    exact = [*install, "--require-hashes", "--no-deps", "--no-build-isolation", "--requirement"]
+    with tempfile.TemporaryDirectory() as work:
+        for name, lines in (("wheels", [line for line in locked if line not in built]), ("sources", built)):
+            wanted = os.path.join(work, name)
+            with open(wanted, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines))
+            problems = run(purpose, [*exact, wanted], {**environment, "PIP_CONSTRAINT": ""}) if lines else []
+            if problems:
+                return problems
+    # all is there: what is left is the project, which is built with what was compared
+    return run(purpose, [*install, "--no-index", "--no-build-isolation", *arguments], environment)
+
+
+def hashes_of(constraints: str) -> str:
+    """The file with the hashes of the versions in a file."""
+    return os.path.join(os.path.dirname(constraints), "hashes", os.path.basename(constraints))
+
+
+def kind() -> str:
+    """What decides which archives of a version pip takes: system, processor, C library and Python."""
+    return " ".join((sys.platform, platform.machine(), platform.libc_ver()[0], str(sys.implementation.cache_tag)))
+
+
+def locked_lines(hashes: str, environment: "dict[str, str]") -> "list[str]":
+    """The lines with hashes that are of this kind of machine; none, and a line that says why, if they are not."""
+    if not os.path.exists(hashes):
+        return []
+    with open(hashes, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    of = [line[len(FOR) :] for line in lines if line.startswith(FOR)]
+    if environment.get(UNCHECKED):
+        reason = f"{UNCHECKED}={environment[UNCHECKED]}"
+    elif kind() not in of:
+        reason = f"its hashes are of '{', '.join(of)}', this is '{kind()}'"
+    else:
+        return [line for line in lines if line and not line.startswith("#")]
+    sys.stderr.write(f"fluvial: archives are not compared with {hashes}: {reason}\n")
+    return []
+
+
+def write_hashes(constraints: str) -> "list[str]":
+    """Write the hashes of what pip gets here for each version; a maintainer looks at the difference."""
+    with tempfile.TemporaryDirectory() as work:
+        report = os.path.join(work, "report.json")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"]
+        command += ["--no-build-isolation", "--report", report, "--requirement", constraints]
+        problems = run(f"looking up {constraints}", command, dict(os.environ))
+        if problems:
+            return problems
+        with open(report, encoding="utf-8") as file:
+            found = json.load(file)["install"]
+    lines = []
+    for each in found:
+        archive = each["download_info"]
+        name = f"{each['metadata']['name']}=={each['metadata']['version']}"
+        source = "" if archive["url"].endswith(".whl") else SOURCE
+        lines.append(f"{name} --hash=sha256:{archive['archive_info']['hashes']['sha256']}{source}")
+    os.makedirs(os.path.dirname(hashes_of(constraints)), exist_ok=True)
+    with open(hashes_of(constraints), "w", encoding="utf-8") as file:
+        begin = f"# Archives of {os.path.basename(constraints)}. Renew: python -m engine.preflight hashes {constraints}"
+        file.write("\n".join([begin, f"{FOR}{kind()}", *sorted(lines, key=str.lower), ""]))
+    return []
 
 
 def main(arguments: "list[str]") -> int:
@@ -228,10 +312,12 @@ def main(arguments: "list[str]") -> int:
         problems = check()
     elif command == "venv" and len(rest) > 2:
         problems = make_venv(rest[0], rest[1], rest[2:])
+    elif command == "hashes" and rest:
+        problems = [problem for each in rest for problem in write_hashes(each)]
     elif command == "run" and len(rest) > 1:
         problems = run(rest[0], rest[1:], dict(os.environ))
     else:
-        problems = [f"unknown command: {' '.join(arguments)}; known: check, venv, run"]
+        problems = [f"unknown command: {' '.join(arguments)}; known: check, venv, hashes, run"]
     for problem in problems:
         sys.stderr.write(f"fluvial: {problem}\n")
     return EXIT_NO_ANSWER if any(NO_ANSWER in problem for problem in problems) else 1 if problems else 0

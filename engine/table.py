@@ -16,6 +16,7 @@ from engine.read.difference import Difference
 from engine.read.tools.arrow_rows import columns_html
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
+from engine.table_versions import Branches, Savepoints, Tags, history
 from engine.types.given_rows import given_rows, is_frame
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.versions.audit import AuditBranch
@@ -73,6 +74,25 @@ class Table:
         return main_branch(self.store.io, self.store.paths.root)
 
     @property
+    def tags(self) -> Tags:
+        """Its tags: ``create``, ``get``, ``list``, ``delete``, ``rollback``, ``diff``; see docs/versions.md."""
+        return Tags(self)
+
+    @property
+    def branches(self) -> "Branches[Table]":
+        """Its branches: ``create``, ``open``, ``merge``, ``replace_main``, ``delete``; see docs/branches.md."""
+        return Branches(self, Table)
+
+    @property
+    def savepoints(self) -> Savepoints:
+        """Its savepoints: ``create``, ``get``, ``list``, ``delete``, ``rollback``; see docs/savepoints.md."""
+        return Savepoints(self)
+
+    def history(self, limit: int | None = None) -> Sequence[Snapshot]:
+        """The snapshots of its branch, newest first; ``limit``: at most so many."""
+        return history(self.store, limit)
+
+    @property
     def schema(self) -> TableSchema:
         """Columns, keys and options texts."""
         return self.files.schema
@@ -81,6 +101,11 @@ class Table:
     def options(self) -> TableOptions:
         """The options in force."""
         return self.files.options
+
+    @property
+    def closed(self) -> str | None:
+        """Why its rows cannot be reached, of a table that was opened by ``Catalog.described``; None: they can."""
+        return self.store.closed
 
     @cached_property
     def log(self) -> TableLog | None:

@@ -25,6 +25,7 @@ from filestore.opened_as import OpenedAs
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
 from filestore.options.table.groups import POSTPONE_BUCKET
+from filestore.options.table_options import TableOptions
 from filestore.read.side_by_side import batches_of_all, sharing_memory
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
@@ -61,6 +62,7 @@ class FileTable(TableView):
         lock_factory: CatalogLockFactory | None = None,
         registry: TableRegistry | None = None,
         catalog: CatalogPlace | None = None,
+        to_describe: bool = False,
     ) -> "FileTable":
         """Open the table in a directory.
 
@@ -76,6 +78,7 @@ class FileTable(TableView):
             lock_factory: of locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
             registry: is notified of commits and schemas; None: no one needs to know.
             catalog: that lists the table.
+            to_describe: a table with such a feature is opened too, and no way leads to its rows, see ``closed``.
 
         Raises:
             InvalidInputError: there is no table, or it has a feature that would be read wrongly; says which.
@@ -86,29 +89,26 @@ class FileTable(TableView):
         schema = SchemaStore(io, paths).latest()
         if schema is None or (paths.branch != main and is_hidden(io, paths)):
             raise InvalidInputError(_no_table(io, name, paths, main))
-        check_readable(schema)
         created = "" if paths.branch == MAIN_BRANCH else creation_id(io, paths)
         opened = OpenedAs(name=on_branch_name(name, branch), paths=paths, schema=schema, creation_id=created)
-        schema = replace(schema, options={**branch_options(io, paths, schema.options), **(options or {})})
-        return cls(
-            TableStore(
-                name=on_branch_name(name, branch),
-                schema=schema,
-                options=schema.table_options,
-                paths=paths.with_layout(schema.partition_fields, schema.table_options),
-                io=io,
-                clock=clock or SystemClock(),
-                names=names or RandomNames(),
-                lock_factory=lock_factory,
-                registry=registry,
-                catalog=catalog,
-                given=dict(options or {}),
-                main_branch=main,
-                opened=opened,
-                after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
-                after_refs=(publish_refs,),
-            )
-        )
+        there = replace(schema, options={**branch_options(io, paths, schema.options), **(options or {})})
+        store = TableStore(
+            name=on_branch_name(name, branch), schema=there, paths=paths, io=io, clock=clock or SystemClock(),
+            options=TableOptions.described(there.options, primary_key=there.primary_keys),
+            names=names or RandomNames(), lock_factory=lock_factory, registry=registry, catalog=catalog,
+            given=dict(options or {}), main_branch=main, opened=opened, closed="the table is opened to be described",
+            after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
+            after_refs=(publish_refs,),
+        )  # fmt: skip
+        try:
+            check_readable(schema)
+            options_then = there.table_options
+            layout = paths.with_layout(there.partition_fields, options_then)
+            return cls(replace(store, options=options_then, paths=layout, closed=None))
+        except InvalidInputError as error:
+            if not to_describe:
+                raise
+            return cls(replace(store, closed=str(error)))
 
     def on_branch(self, branch: str) -> "FileTable":
         """The same table on another branch, with the newest schema of that branch. Raises: as ``open``.
@@ -142,7 +142,9 @@ class FileTable(TableView):
         index: Iterable[IndexManifestEntry] = (),
     ) -> TableWrite:
         """Writes files; see ``TableWrite``."""
-        return TableWrite(self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index)
+        return TableWrite(
+            self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index, fills_defaults=True
+        )
 
     def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
         """Publishes files; see ``TableCommit``."""

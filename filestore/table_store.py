@@ -74,17 +74,18 @@ class TableStore:
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
     opened: OpenedAs | None = field(default=None, compare=False)  # None: by no user, as on another branch
     is_watched: bool = field(default=True, compare=False)  # looks at snapshots say that what was opened is gone
+    closed: str | None = None  # why the rows cannot be reached, of a table that was opened to be described
     after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
     after_refs: "tuple[Callable[[TableStore], None], ...]" = field(default=(), compare=False)  # never raise
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raises: InvalidInputError for data in a place that the opener does not allow."""
-        if (inner := self.options.data_file_directory) is not None:
-            check_inner(inner, self.paths.root, self._allowed)
+        if self.closed is None and (inner := self.options.data_file_directory) is not None:
+            check_inner(inner, self.paths.root, self.allowed_outside)
 
     @property
-    def _allowed(self) -> str | None:
+    def allowed_outside(self) -> str | None:
         """Where its opener allows files outside of the table's directory."""
         return None if self.catalog is None else self.catalog.options.get(CatalogOptions.external_paths_allowed.key)
 
@@ -108,12 +109,9 @@ class TableStore:
         lock = self._lock
         io = self.io if lock is None else under_lock(self.io)
         files = SnapshotStore(
-            io,
-            self.paths,
-            lock=lock,
-            table_uuid=lambda: uuid_of(self.schemas.find(FIRST_SCHEMA_ID)),
+            io, self.paths, lock=lock, table_uuid=lambda: uuid_of(self.schemas.find(FIRST_SCHEMA_ID)),
             extends=lambda snapshot, before: self.manifests.extends(snapshot, before),
-        )
+        )  # fmt: skip
         return OpenedSnapshots(files, self.check_is_there) if self.opened is not None and self.is_watched else files
 
     @cached_property
@@ -125,10 +123,9 @@ class TableStore:
     def commit_backoff(self) -> Backoff:
         """The pauses of writers that lost a race: ``commit.min-retry-wait`` and ``commit.max-retry-wait``."""
         return Backoff(
-            sleep=self.clock.sleep,
-            first_ms=self.options.commit_min_retry_wait_ms,
+            sleep=self.clock.sleep, first_ms=self.options.commit_min_retry_wait_ms,
             longest_ms=self.options.commit_max_retry_wait_ms,
-        )
+        )  # fmt: skip
 
     def check_commits(self) -> None:
         """Refuse commits that another one could overwrite, or of rows that are on another branch.
@@ -137,11 +134,9 @@ class TableStore:
         """
         self.check_branch()
         check_commit_lock(
-            self.options.commit_lock,
-            given=self.lock_factory,
-            in_object_store=is_object_path(self.paths.root),
+            self.options.commit_lock, given=self.lock_factory, in_object_store=is_object_path(self.paths.root),
             is_remote=is_remote_path(self.paths.root),
-        )
+        )  # fmt: skip
 
     def check_branch(self) -> None:
         """Refuse a table whose own option says that its rows are on another branch. Raises: InvalidInputError."""
@@ -158,12 +153,9 @@ class TableStore:
     @property
     def _lock(self) -> TableLock | None:
         return table_lock(
-            self.options.commit_lock,
-            given=self.lock_factory,
+            self.options.commit_lock, given=self.lock_factory, root=self.paths.root, clock=self.clock,
             table=split_branch(self.name)[0],  # one lock for all branches: main may become another one
-            root=self.paths.root,
-            clock=self.clock,
-        )
+        )  # fmt: skip
 
     @cached_property
     def consumers(self) -> ConsumerStore:
@@ -172,7 +164,9 @@ class TableStore:
 
     @cached_property
     def manifests(self) -> ManifestStore:
-        """The manifests and their lists."""
+        """The manifests and their lists. Raises: InvalidInputError: the table was opened to be described."""
+        if self.closed is not None:
+            raise InvalidInputError(self.closed)
         return ManifestStore(
             self.io,
             self.paths,
@@ -180,7 +174,7 @@ class TableStore:
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
             format=self.options.manifest_format,
-            external_roots=external_roots(self.schema.options, self._allowed),
+            external_roots=external_roots(self.schema.options, self.allowed_outside),
         )
 
     def with_options(self, options: Mapping[str, str]) -> Self:
@@ -201,9 +195,15 @@ class TableStore:
         """The same table with a version of its schema, by id; today's options stay in force."""
         return self if schema_id == self.schema.id else self.with_schema(self.schema_of(schema_id))
 
+    def options_of(self, schema: TableSchema) -> TableOptions:
+        """What a version of the schema puts in force here."""
+        if self.closed is not None:
+            return TableOptions.described(schema.options, primary_key=schema.primary_keys)
+        return schema.table_options
+
     def _with(self, schema: TableSchema) -> Self:
-        options = schema.table_options
-        paths = self.paths.with_layout(schema.partition_fields, options)
+        options = self.options_of(schema)
+        paths = self.paths if self.closed else self.paths.with_layout(schema.partition_fields, options)
         return replace(self, schema=schema, options=options, paths=paths)
 
     @property
@@ -234,9 +234,8 @@ class TableStore:
         if is_below(path, [self.paths.root]):
             self.io.delete(path)
 
-    def delete_tag(self, name: str) -> None:
-        """Delete the file of a tag, wherever it was moved, and not of another table. Raises: UnavailableError."""
-        path = self.paths.tag(name)
+    def delete_as_opened(self, path: str) -> None:
+        """Delete a file of the branch, and none of another table that has the name by now. Raises: UnavailableError."""
         delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: self.is_as_opened())
 
     def delete_snapshot(self, snapshot: Snapshot) -> bool:

@@ -6,6 +6,7 @@ configuration, a secret that is shown costs a new one.
 
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 STARS: Final = "******"
 
@@ -78,6 +79,16 @@ def shown_address(text: str) -> str:
     if ":" in text and ("'" in text or '"' in text):
         text = _MEMBER.sub(_without_member, text)
     return shown_pairs(text)
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two addresses have the same scheme, host and port: only then a login for one is for the other."""
+    return _place(one) == _place(other)
+
+
+def _place(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def shown_line(line: str) -> str:

@@ -1,13 +1,16 @@
 """The preflight: what a newcomer reads when the machine lacks something."""
 
+import hashlib
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from engine.preflight import failure_advice, java_command, java_major, java_problem, python_problem
+from engine.preflight import failure_advice, java_command, java_major, java_problem, kind, python_problem
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "engine" / "preflight.py"
@@ -142,3 +145,59 @@ def audit(directory: Path, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
+
+
+def wheel(directory: Path, text: str) -> str:
+    """A wheel of the package ``alpha``, whose module is this text; its SHA-256."""
+    info = "alpha-1.0.dist-info"
+    files = {
+        "alpha.py": text,
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    path = directory / "alpha-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(name, content)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.long
+def test_a_package_with_other_bytes_than_its_hash_is_not_installed(tmp_path: Path) -> None:
+    """A version alone says nothing of what the index gives for it."""
+    index, pins, venv = tmp_path / "index", tmp_path / "pins.txt", tmp_path / "venv"
+    index.mkdir()
+    (tmp_path / "hashes").mkdir()
+    pins.write_text("alpha==1.0\n")
+    hashes = tmp_path / "hashes" / pins.name
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
+
+    def installed(**more: str) -> tuple[int, str, list[str]]:
+        done = preflight("venv", str(venv), str(pins), "alpha", **offline, **more)
+        return done.returncode, done.stderr, [each.read_text() for each in venv.glob("lib/*/site-packages/alpha.py")]
+
+    hashes.write_text(f"# for: {kind()}\nalpha==1.0 --hash=sha256:{wheel(index, 'good')}\n")
+    assert installed() == (0, "", ["good"])
+    wheel(index, "evil")
+    code, error, files = installed()
+    assert (code, "a package has other bytes than conf/hashes/ says" in error, files) == (1, True, [])
+    code, error, files = installed(UNCHECKED_PINS="1")
+    assert (code, "not compared" in error, files) == (0, True, ["evil"])
+    hashes.write_text(hashes.read_text().replace(kind(), "plan9 mips  cpython-311"))
+    code, error, files = installed()
+    assert (code, "its hashes are of 'plan9 mips  cpython-311', this is" in error) == (0, True)
+
+
+@pytest.mark.parametrize("pins", sorted((ROOT / "conf").glob("*constraints.txt")), ids=lambda path: path.name)
+def test_every_pin_has_a_hash(pins: Path) -> None:
+    """And no hash is of another version than the pin's: then what was compared would not be what is installed."""
+
+    def named(text: str) -> dict[str, str]:
+        lines = [line.partition(" ")[0].partition("==") for line in text.splitlines() if line and line[0] != "#"]
+        return {re.sub(r"[-_.]+", "-", name).lower(): version for name, _, version in lines}
+
+    locked = (pins.parent / "hashes" / pins.name).read_text()
+    assert named(locked) == named(pins.read_text())
+    hashed = re.compile(r"(#.*|\S+==\S+ --hash=sha256:[0-9a-f]{64}(  # source)?)")
+    assert [line for line in locked.splitlines() if not hashed.fullmatch(line)] == []

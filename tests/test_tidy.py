@@ -33,8 +33,8 @@ LONG_MODULES: dict[str, int] = {
     "engine/write/batch_writer.py": 406,
     "engine/write/session.py": 411,
     "filestore/commit/table_commit.py": 401,
-    "filestore/table_store.py": 427,
-    "filestore/tag/tags.py": 411,
+    "filestore/table_store.py": 426,
+    "filestore/tag/tags.py": 403,
     "logstore/log/log_writer.py": 413,
 }
 

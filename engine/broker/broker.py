@@ -237,7 +237,8 @@ class Broker:
         return pid if str(self._file("server.properties")) in _command_line(pid) else None
 
     def _prepare(self) -> int:
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._file("kafka-logs").mkdir(parents=True, exist_ok=True)
+        self._file("kafka-logs").chmod(0o700)  # other users of the machine read no records
         known = self._ports()
         port = self._requested_port or (known[0] if known else _free_port())
         controller_port = known[1] if known else _free_port(other_than=port)
@@ -274,13 +275,12 @@ class Broker:
     def _format(self, java: Path, jars: Sequence[Path]) -> None:
         if self._file("kafka-logs").joinpath("meta.properties").exists():
             return
-        # Not by writing meta.properties ourselves, though that is faster: StorageTool also sets the feature levels
-        # (transactions 2)
+        # Not meta.properties by ourselves, which is faster: StorageTool also sets the feature levels (transactions 2)
         # starts with a letter: a leading "-" would be parsed as an option
         cluster_id = "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         arguments = ["format", "-t", cluster_id, "-c", str(self._file("server.properties")), "--ignore-formatted"]
         command = [*self._java_command(java, jars, 128, "kafka.tools.StorageTool"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, umask=0o077)
         if done.returncode != 0:
             raise UnavailableError(
                 f"broker's storage cannot be formatted: data_dir={self.data_dir}"
@@ -295,7 +295,7 @@ class Broker:
         with self._file("broker.out").open("wb") as out:
             # a separate session: Ctrl-C in the terminal stops the user's program, which then stops the broker in order
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, umask=0o077
             )
         _write(self._file("broker.pid"), str(self._process.pid))
 

@@ -6,13 +6,16 @@ where there is none, a broker starts without.
 """
 
 import hashlib
+import logging
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from engine.broker.jars import cache_dir
+from engine.broker.jars import cache_dir, is_own
+
+logger = logging.getLogger("fluvial.classes")
 
 _QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")  # an archive that does not fit is no error
 
@@ -25,8 +28,21 @@ def archive_of(java: Path, jars: Sequence[Path]) -> Path:
 
 
 def options_of(archive: Path) -> tuple[str, ...]:
-    """The options with which a JVM maps an archive; none where it is missing."""
-    return (f"-XX:SharedArchiveFile={archive}", *_QUIET) if archive.exists() else ()
+    """The options with which a JVM maps an archive; none where it is missing, or another user can have made it."""
+    return (f"-XX:SharedArchiveFile={archive}", *_QUIET) if may_be_mapped(archive) else ()
+
+
+def may_be_mapped(archive: Path) -> bool:
+    """Whether an archive is there, and nobody else can have put classes into it: the JVM runs what it holds."""
+    if not archive.exists():
+        return False
+    if not is_own(archive.absolute()):
+        logger.warning(
+            "an archive of classes is not used, as another user may have made it: path=%s "
+            "fix='delete it; let FLUVIAL_CACHE be a directory that only you can write to'", archive,
+        )  # fmt: skip
+        return False
+    return True
 
 
 class NewArchive:
@@ -53,7 +69,8 @@ class NewArchive:
         """Put the archive of a JVM that has ended by itself where the next ones find it."""
         if self._part.exists() and self._target.exists():
             archive = Path(self._target.read_text(encoding="utf-8"))
-            archive.parent.mkdir(parents=True, exist_ok=True)
+            archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._part.chmod(0o600)
             with tempfile.TemporaryDirectory(prefix=".new-", dir=archive.parent) as work:
                 moved = Path(shutil.move(self._part, work))
                 moved.replace(archive)

@@ -17,6 +17,7 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,21 @@ def cache_dir() -> Path:
     """The cache directory: ``FLUVIAL_CACHE`` or ``~/.cache/fluvial``. Its content can be fetched again."""
     configured = os.environ.get("FLUVIAL_CACHE")
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "fluvial"
+
+
+def is_own(path: Path) -> bool:
+    """Whether no other user but root can have made a file, or can replace it: by owner and mode of it and its path."""
+    users = {0, os.getuid()}
+    for each in (path, *path.parents):
+        try:
+            found = each.lstat()
+        except OSError:
+            return False
+        is_group = found.st_mode & stat.S_IWGRP and found.st_gid != found.st_uid  # else a group of the user alone
+        is_open = (is_group or found.st_mode & stat.S_IWOTH) and not (each != path and found.st_mode & stat.S_ISVTX)
+        if found.st_uid not in users or is_open or (each == path and not stat.S_ISREG(found.st_mode)):
+            return False
+    return True
 
 
 def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None = None) -> tuple[Path, ...]:

@@ -195,6 +195,7 @@ class TableWork:
                 position=share.scan.position,
                 offset=span.offset,
                 part=span.part,
+                has_changes=span.has_changes,
             )
             for share in self.shares
             for span in share.found.parts
@@ -333,7 +334,7 @@ def _failures(
     scan: RangeScan, naming: Naming
 ) -> Iterator[tuple[TableTarget, SourceTable, list[tuple[RecordPlace, RefusedRecord]]]]:
     """Tables of a range whose records are gone, or cannot be read; those of no known table are of all in the range."""
-    unknown = list(scan.tables) or [source_of_topic(scan.source.topic)]
+    unknown = list(scan.tables) or [SourceTable.of_topic(scan.source.topic)]
     failed: dict[SourceTable, list[tuple[RecordPlace, RefusedRecord]]] = {}
     if scan.lost is not None:
         failed = {each: [] for each in unknown}
@@ -345,12 +346,6 @@ def _failures(
         target = naming.target_of(source)
         if target is not None:
             yield target, source, refused
-
-
-def source_of_topic(topic: str) -> SourceTable:
-    """The source table that a topic is named after: the last two words of ``prefix.schema.table``."""
-    words = topic.rsplit(".", 2)
-    return SourceTable(words[-2] if len(words) > 1 else "", words[-1])
 
 
 def parked_at(

@@ -17,6 +17,7 @@ from engine.cdc.settings import CdcSettings
 from engine.cdc.source import FORMAT, SourcePlan, cdc_source
 from engine.cdc.state import StateFiles
 from engine.cdc.writers import ClusterTables
+from engine.checkpoint.admission import CHECKPOINT
 from engine.kafka.offsets import OffsetRange
 from engine.lineage.stream_job import QUERY_ID
 from engine.runtime.spark_messages import fluvial_error
@@ -75,7 +76,7 @@ class CdcQuery:
         )
         try:
             spark.dataSource.register(cdc_source(plan))
-            frame = spark.readStream.format(FORMAT).load()
+            frame = spark.readStream.format(FORMAT).option(CHECKPOINT, self._checkpoint).load()
             writer = frame.writeStream.queryName(self._settings.name).foreachBatch(self._write)
             writer = writer.option("checkpointLocation", self._checkpoint)
             writer = (

@@ -1,10 +1,11 @@
 """What a job keeps equal, as one frozen value: from the section ``cdc`` of a job file, or from flags. Picklable."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from engine.cdc.rules.names import Naming
+from engine.cdc.rules.names import Naming, SourceTable, is_excluded
 from filestore.types.data_types import DataType
 from logstore.format.connect_types import DEFAULT_RULES, TypeRules
 from logstore.format.schema_registry import SchemaRegistry
@@ -20,6 +21,7 @@ APPEND: Final = "append"
 SKIP: Final = "skip"
 CUT: Final = "transaction"
 NO_CUT: Final = "none"
+GENERATED: Final = "a generated column, left out: changes do not have it; columns.compute can compute it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,9 @@ class CdcSettings:
     renamed: Mapping[str, str] = field(default_factory=dict)  # columns of all tables
     added: Mapping[str, str] = field(default_factory=dict)  # metadata columns: what they hold, by name
     computed: Mapping[str, str] = field(default_factory=dict)  # columns by name, as expressions over others
-    excluded: tuple[str, ...] = ()  # schema.table.column
+    excluded: tuple[str, ...] = ()  # schema.table.column, as regular expressions
+    flattened: tuple[str, ...] = ()  # schema.table, as regular expressions: their topics have rows without envelopes
+    generated: frozenset[str] = frozenset()  # schema.table.column: the source computes them, changes do not have them
     deletes: str = HARD
     schema_changes: Mapping[str, str] = field(default_factory=dict)  # by kind
     without_key: str = COUNT_ROWS
@@ -69,3 +73,14 @@ class CdcSettings:
     def table(self, name: str) -> TableSettings:
         """What is said of one table, by its name without the database."""
         return self.tables.get(name, TableSettings())
+
+    def flattened_source(self, topic: str) -> SourceTable | None:
+        """The source table of a topic whose records are rows alone; None: they are events."""
+        source = SourceTable.of_topic(topic)
+        return source if any(re.fullmatch(each, str(source)) for each in self.flattened) else None
+
+    def why_left_out(self, source: SourceTable, column: str) -> str | None:
+        """Why a column of the source has none in the table; None: it has one."""
+        if is_excluded(source, column, self.excluded):
+            return "excluded"
+        return GENERATED if f"{source}.{column}" in self.generated else None

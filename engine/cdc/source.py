@@ -13,16 +13,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from engine.cdc.settings import CUT, CdcSettings
 from engine.cdc.topics import PatternTopics
+from engine.checkpoint.admission import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    fitting_reader,
+)
 from engine.kafka.offsets import (
     NO_IDS,
     OffsetRange,
@@ -163,7 +164,7 @@ def cdc_source(plan: SourcePlan) -> type[DataSource]:
             return RANGE_COLUMNS
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return CdcStreamReader(plan)
+            return fitting_reader(CdcStreamReader(plan), self.options)
 
     return CdcSource
 

@@ -34,6 +34,7 @@ _TABLES: Final = "tables"
 _REQUESTS: Final = "requests"
 _PROGRESS: Final = "progress.json"
 _CUTS: Final = "cuts.json"
+_GENERATED: Final = "generated.json"
 _SUFFIX: Final = ".json"
 
 
@@ -164,7 +165,7 @@ def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Re
 
 
 def left_out(parked: Parked, requests: Sequence[Request]) -> tuple[OffsetRange, ...]:
-    """What a parked table that continues leaves out: from the record that it could not take to where a skip says."""
+    """The ranges that a parked table leaves out when it continues: from the record it could not take to the skip."""
     until = max((each.until for each in requests if each.until is not None), default=0)
     if parked.at is None or until <= parked.at[2]:
         return parked.left_out
@@ -268,6 +269,16 @@ class StateFiles:
         """Remember where a batch ends, and where the one before it did."""
         before = self.cuts().get(decision.batch_id - 1)
         self._write(_CUTS, {"cuts": [each.to_json() for each in (before, decision) if each is not None]})
+
+    def generated(self) -> frozenset[str] | None:
+        """Generated columns, as the catalog of the source named them last; None: it was never read."""
+        body = self._read(_GENERATED)
+        return None if body is None else frozenset(body["columns"])
+
+    def put_generated(self, columns: frozenset[str]) -> None:
+        """Remember the generated columns of the source."""
+        if columns != self.generated():
+            self._write(_GENERATED, {"columns": sorted(columns)})
 
     @property
     def _home(self) -> str:

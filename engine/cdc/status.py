@@ -81,7 +81,7 @@ def table_positions(state: StateFiles, table: str) -> set[TopicPosition]:
 
 
 def skipped(table: str, found: CdcTableState, until: int) -> OffsetRange:
-    """What a skip to an offset leaves out: from the record on that the table cannot take, else all that wait.
+    """The range that a skip to an offset leaves out, from the record that the table cannot take, else from the first.
 
     Raises:
         InvalidInputError: the record is not among them; or none is known, and records of several partitions wait.

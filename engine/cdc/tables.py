@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from engine.catalog import Catalog
 from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
-from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns
+from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns, run_digest
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
-from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
+from engine.cdc.rules.part_sequence import PartSequence, SeenPart, leave_out, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.kafka.offsets import OffsetRange, Offsets
@@ -34,6 +34,7 @@ class MetPart:
     position: str
     offset: int
     part: RowPart
+    has_changes: bool  # not only rows of a snapshot
 
 
 class SkippedTableError(InvalidInputError):
@@ -119,6 +120,8 @@ class CdcTables:
             places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
             state = replace(state, sequence=state.sequence.behind(places))
         try:
+            if table is not None:
+                table, state = self._left_out(table, state)
             for each in met:
                 check_one_source(each.target, each.source, state.sources)
                 key = each.target.key or key_names(each.part)
@@ -137,15 +140,34 @@ class CdcTables:
         assert table is not None
         return table
 
+    def _left_out(self, table: Table, state: CdcTableState) -> tuple[Table, CdcTableState]:
+        """The table without columns that the rules leave out now, of all source tables: no change has values of them.
+
+        Without a key rows are known by all their values, so a column stays until the table is made again.
+        """
+        if table.files.row_counts is not None:
+            return table, state
+        why = self.settings.why_left_out
+        gone = {
+            name for name in state.sequence.live if state.sources and all(why(each, name) for each in state.sources)
+        }
+        step = leave_out(state.sequence, gone)
+        if step.changes:
+            logger.warning("columns are left out by the rules, and dropped: table=%s columns=%s", table.name, gone)
+            table = self.catalog.alter_table(table.name, step.changes)
+        return table, replace(state, sequence=step.sequence)
+
     def _passed(
         self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str]
     ) -> tuple[Table, PartSequence]:
         seen = SeenPart(
             position=met.position,
             offset=met.offset,
-            digest=met.part.digest,
+            digest=run_digest(met.part, met.source, self.settings),
             columns=row_columns(met.part, met.source, self.settings),
+            has_changes=met.has_changes,
             table=met.target.table,
+            source=str(met.source),
         )
         schema = table.store.schema
 
@@ -173,7 +195,7 @@ class CdcTables:
         if gone:
             logger.warning(
                 "columns are not in the changes any more, new rows have null in them: table=%s columns=%s source=%s "
-                "at=%s offset=%d cause='they were dropped, or they are generated ones, which pgoutput leaves out'",
+                "at=%s offset=%d",
                 met.target.table, ",".join(sorted(gone)), met.source, met.position, met.offset,
             )  # fmt: skip
         if step.changes:
@@ -240,7 +262,7 @@ class CdcTables:
 
 
 def _beginning(met: MetPart) -> RecordPlace:
-    """What a skip leaves out with a part: the rows before it are no rows of the table that is made again."""
+    """The first record that a skip of a part leaves out: rows before it are none of the table that is made again."""
     topic, _, partition = met.position.rpartition("/")
     return topic, int(partition), 0
 

@@ -86,7 +86,7 @@ class ClusterTables:
 
 
 Written = tuple[list[str], tuple[int, str | None], tuple[str, RecordPlace | None] | None]
-"""What each bucket wrote, bad records with the first reason, and the record at which the table waits."""
+"""A task's answer: results of buckets, bad records with the first reason, and the record at which the table waits."""
 
 
 def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:

@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 METADATA_FILE: Final = "metadata"
+OWN_FILES: Final = ".fluvial-"
+"""What names of files begin with that Fluvial keeps beside Spark's."""
 _HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
 _NONE: Final = "-"  # a source that has no offset yet
 _STATE: Final = re.compile(r"(\d+)(_[^.]*)?\.(delta|snapshot|zip|changelog)")
@@ -131,13 +133,72 @@ def offsets_of(root: Path, location: str, batch_id: int) -> BatchOffsets:
                 f"the checkpoint does not have the batch any more, or not yet: checkpoint={location} batch_id={each} "
                 "fix=raise spark.sql.streaming.minBatchesToRetain, or save more often"
             )
-    path = root / "offsets" / str(batch_id)
+    return _parsed_offsets(root / "offsets" / str(batch_id))
+
+
+def _parsed_offsets(path: Path) -> BatchOffsets:
     try:
         lines = path.read_text().splitlines()
         sources = tuple(None if line == _NONE else json.loads(line) for line in lines[_HEADER_LINES:])
         return BatchOffsets(facts=json.loads(lines[1]), sources=sources)
     except (OSError, ValueError, IndexError) as error:
         raise CorruptDataError(f"offsets of a batch cannot be read: file={path} reason={error!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """The progress of a query."""
+
+    query_id: str
+    batch_id: int | None  # of the last finished micro-batch; None: no batch has finished
+    offsets: tuple[Any, ...]  # end offsets of that batch, one per source that has one
+
+
+def is_readable(location: str) -> bool:
+    """Whether this process can read a checkpoint: only local ones."""
+    return urlsplit(location).scheme in ("", "file")
+
+
+def read_checkpoint(location: str) -> CheckpointState | None:
+    """The state of a checkpoint; None when no query has used it yet.
+
+    Raises:
+        InvalidInputError: the directory is not a checkpoint, or cannot be read.
+    """
+    root = checkpoint_root(location)
+    if not (root / METADATA_FILE).exists():
+        if root.is_dir() and any(not each.name.startswith(OWN_FILES) for each in root.iterdir()):
+            raise InvalidInputError(
+                f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=use another directory"
+            )
+        return None
+    query_id = query_id_of(location)
+    batch_id = _newest(root / "commits")
+    try:
+        sources = () if batch_id is None else _parsed_offsets(root / "offsets" / str(batch_id)).sources
+    except CorruptDataError as error:
+        raise InvalidInputError(
+            f"the checkpoint cannot be read: checkpoint={location} reason='{error}' fix=use another directory"
+        ) from error
+    return CheckpointState(
+        query_id=query_id, batch_id=batch_id, offsets=tuple(each for each in sources if each is not None)
+    )
+
+
+def recorded_offsets(location: str) -> tuple[Any, ...]:
+    """The end offset of each source in the newest batch that Spark has planned, finished or not; () before the first.
+
+    Raises:
+        InvalidInputError: the checkpoint is not on this machine.
+        CorruptDataError: the file cannot be read.
+    """
+    root = checkpoint_root(location)
+    newest = _newest(root / "offsets")
+    return () if newest is None else _parsed_offsets(root / "offsets" / str(newest)).sources
+
+
+def _newest(folder: Path) -> int | None:
+    return max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=None)
 
 
 def _wait_for(path: Path, sleep: Callable[[float], None], wait_ms: int) -> None:

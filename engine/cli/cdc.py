@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from engine.cdc.report import BatchReport
 from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
 from engine.cdc.state import RESNAPSHOT, StateFiles
 from engine.cdc.status import check_known, job_status, latest_offsets, skipped, table_positions
+from engine.cdc.topics import PatternTopics
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
@@ -29,6 +30,7 @@ from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import JobConfig, load_job, parse_job
+from engine.kafka.offsets import TopicPosition
 from engine.runtime.times import time_text
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -117,7 +119,7 @@ def run_database(
 ) -> int:
     """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end.
 
-    Exit code 3, with --once: tables are parked.
+    Exit code 3, with --once: tables are parked, no topic matches, or no record is of a table.
     """
     job, database = chosen
     job = with_metrics(job, metrics_port, metrics_file)
@@ -136,16 +138,34 @@ def run_database(
     with stop_on_signals(stop, (signal.SIGTERM,)):
         run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop, waits=waits)
     if database.commit.trigger.processing_time is None:
-        return ended_code(cdc_state(job, database))
+        settings = cdc_settings(job, database)
+        topics = PatternTopics(settings.properties, settings.pattern).positions()
+        return ended_code(cdc_state(job, database), topics=topics, pattern=settings.pattern)
     return 0
 
 
-def ended_code(state: StateFiles) -> int:
-    """The exit code of a run that took what was there: not 0 where tables wait, or a scheduler would see success."""
-    waiting = [name for name in state.tables() if state.table(name).parked is not None]
-    if not waiting:
+def ended_code(state: StateFiles, *, topics: Collection[TopicPosition], pattern: str) -> int:
+    """The exit code of a run that took what was there; where it is not 0, a scheduler must not see success.
+
+    That is where tables wait, no topic matches, or none of the records is of a table.
+
+    Args:
+        state: of the job, after the run.
+        topics: the partitions that match.
+        pattern: of the topics.
+    """
+    names = state.tables()
+    waiting = [name for name in names if state.table(name).parked is not None]
+    progress = BatchReport.from_json(state.progress())
+    if waiting:
+        said = f"tables wait, see fluvial cdc status: tables={','.join(waiting)}"
+    elif not topics:
+        said = f"no topic matches: pattern={pattern} fix='compare it with the topics: whole names match'"
+    elif not names and progress is not None and any(progress.positions.values()):
+        said = f"no record is of a table: pattern={pattern} fix='see what the topics have: fluvial plan'"
+    else:
         return 0
-    click.echo(f"tables wait, see fluvial cdc status: tables={','.join(waiting)}", err=True)
+    click.echo(said, err=True)
     return EXIT_PARKED
 
 

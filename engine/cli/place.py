@@ -37,6 +37,10 @@ class WarehousePlace:
         """Open ``database.table``."""
         return self.catalog.table(name)
 
+    def described(self, name: str) -> Table:
+        """Open ``database.table`` to say what it is, also one that cannot be read."""
+        return self.catalog.described(name)
+
 
 class _TableName(click.ParamType[str]):
     """``database.table``, which shells complete with what is in the warehouse."""

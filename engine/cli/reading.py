@@ -70,7 +70,7 @@ def _listed(catalog: Catalog, name: str) -> dict[str, Any]:
 @with_place
 def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -> None:
     """Show columns, keys and options of a table (named database.table), newest or as of a version."""
-    found = place.table(table)
+    found = place.described(table)
     schema = found.schema
     if at is not None:
         state = found.read(version=at)
@@ -91,6 +91,7 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
             {
                 "table": found.name, "branch": found.branch, "main_branch": found.main_branch,
                 "comment": schema.comment, "columns": columns, "options": dict(schema.options),
+                "problem": found.closed,
             }
         )  # fmt: skip
         return
@@ -102,6 +103,8 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
     title = f"{found.name}{main}{': ' + schema.comment if schema.comment else ''}"
     console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
     console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
+    if found.closed is not None:
+        notes().print(found.closed, markup=False)
 
 
 @click.command()

@@ -15,7 +15,7 @@ from typing import Final
 from engine.runtime.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import TableCommit
-from filestore.compact.awaited import emits_by_compaction, waits_for_compaction
+from filestore.compact.awaited import is_awaited, waits_for_compaction
 from filestore.compact.compactor import pick_tasks
 from filestore.compact.strategy import commits_until_full, watches_the_clock
 from filestore.compact.task import CompactionTask
@@ -102,11 +102,6 @@ class CompactionFailures:
     last: str | None = None  # reason of the newest one, in one line
 
 
-def is_awaited_by_readers(store: TableStore) -> bool:
-    """Whether readers get the rows of a commit, or its changes, only from the compaction that follows it."""
-    return bool(store.options.commit_force_compact or emits_by_compaction(store) or waits_for_compaction(store))
-
-
 class BackgroundCompaction:
     """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
 
@@ -131,6 +126,7 @@ class BackgroundCompaction:
         self._waits = store.options.commit_force_compact or (
             (store.options.changelog_producer == "lookup" or waits_for_compaction(store)) and store.options.lookup_wait
         )
+        self.is_awaited = bool(store.options.commit_force_compact) or is_awaited(store)  # behind each commit
         self._failures = CompactionFailures()
         self._pressure = Pressure.of(store.options)
 

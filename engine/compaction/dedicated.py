@@ -16,12 +16,11 @@ from engine.compaction.background import (
     CompactionDebt,
     Pressure,
     compaction_debt,
-    is_awaited_by_readers,
     warn_of_debt,
 )
 from engine.request.writer_options import WriterOptions
 from engine.runtime.metrics import COMPACTION_WAIT
-from filestore.compact.awaited import compact_written
+from filestore.compact.awaited import compact_written, is_awaited
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table_store import TableStore
@@ -125,7 +124,7 @@ def compact_if_forced(store: TableStore, writer: WriterOptions, live: LiveFiles)
     """
     if not is_write_only(store, writer):
         compact_written(store, forced=store.options.commit_force_compact)
-        if not is_awaited_by_readers(store):
+        if not (store.options.commit_force_compact or is_awaited(store)):
             warn_of_debt(store, live)
 
 

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, cast
 
 from py4j.protocol import Py4JError
@@ -17,6 +18,7 @@ from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
 from engine.cdc.topics import PatternTopics
+from engine.cdc.verify.database import SourceDatabase
 from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
@@ -29,7 +31,7 @@ from engine.runtime.spark_messages import fluvial_error, spark_end
 from filestore.layout.locations import absolute_path
 from logstore.format.connect_types import TypeRules
 from logstore.format.source.ranges import OutOfRange
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 
 logger = logging.getLogger("fluvial.cdc")
 
@@ -75,6 +77,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         naming=cdc.naming,
         registry=source.registry,
         transactions=cdc.source.transactions,
+        flattened=cdc.source.flattened,
         max_records=source.max_offsets_per_trigger,
         types=TypeRules(
             numeric=cdc.types.numeric,
@@ -108,6 +111,32 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         },
         connector=cdc.source.connector,
     )
+
+
+def informed_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
+    """The settings of a database, with the generated columns that the catalog of its source names.
+
+    While the source does not answer, they are those that it named last.
+
+    Raises:
+        InvalidInputError: options that do not go together, or no such source.
+        UnavailableError: the source does not answer, and never has.
+    """
+    settings = cdc_settings(config, cdc)
+    if cdc.source.dsn is None:
+        return settings
+    state = cdc_state(config, cdc)
+    try:
+        with SourceDatabase.reading(cdc.source.dsn) as database:
+            generated = database.generated()
+    except UnavailableError as error:
+        known = state.generated()
+        if known is None:
+            raise
+        logger.warning("the catalog of the source cannot be read, what it said last counts: reason=%s", error)
+        return replace(settings, generated=known)
+    state.put_generated(generated)
+    return replace(settings, generated=generated)
 
 
 def cdc_state(config: JobConfig, cdc: CdcConfig) -> StateFiles:
@@ -146,7 +175,7 @@ def run_cdc(
         UnavailableError: the brokers do not answer.
         FluvialError: the query failed; what is committed stays.
     """
-    settings = cdc_settings(config, cdc)
+    settings = informed_settings(config, cdc)
     check_reachable(settings.properties)
     if not PatternTopics(settings.properties, settings.pattern).positions():
         logger.warning(

@@ -11,11 +11,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
+from engine.checkpoint.checkpoint_files import is_readable, read_checkpoint
 from engine.deploy.checks import check_job, check_table_options
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import CONTINUE, RESTART
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import has_other_transform, is_readable, read_checkpoint, source_difference
+from engine.deploy.pipeline.checkpoints import has_other_transform, source_difference
 from engine.deploy.pipeline.query_check import ColumnCast, FieldsOf, check_queries, job_tables
 from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import TableDifference, table_differences

@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Final, TypedDict
 
 import pyarrow as pa
 
-from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
+from engine.checkpoint.checkpoint_files import read_checkpoint
 from engine.follow.position import FollowPosition
 from engine.follow.reading import BatchReading, not_repeated
 from engine.request.branch_choice import on_named_branch
@@ -231,14 +230,13 @@ def checkpoint_position(location: str) -> FollowPosition:
     Raises:
         InvalidInputError: not a checkpoint on this machine, nothing is committed, or its source is not one table.
     """
-    root: Path = checkpoint_root(location)
-    done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdecimal()]
-    if not done:
+    state = read_checkpoint(location)
+    if state is None or state.batch_id is None:
         raise InvalidInputError(
             f"no committed batch of a streaming query: checkpoint={location} fix=look at the path, or start with 'full'"
         )
     found = []
-    for source in offsets_of(root, location, max(done)).sources:
+    for source in state.offsets:
         try:
             found.append(FollowPosition.parse(json.dumps(source)))
         except InvalidInputError:

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
@@ -28,6 +29,7 @@ _QUIET_S: Final = 15.0  # then a comment shows whether the client is still there
 _MOST_CLIENTS: Final = 100
 _MOST_CONNECTIONS: Final = 300  # each has a thread and a descriptor
 _HEAD_S: Final = 20.0  # for a whole request, also the next one of a connection
+_FREED_S: Final = 0.5  # a thread whose connection was ended ends within
 _SEND_S: Final = 30.0  # for one event to a client that reads slowly
 _REFUSED_STARTS: Final = ("checkpoint.",)  # paths of this machine: only for who starts the server
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -126,26 +128,54 @@ class ChangeServer:
 
 
 class _Listener(ThreadingHTTPServer):
-    """Takes a bounded number of connections; others are closed at once."""
+    """Takes a bounded number of connections: a new one ends the one that has not sent a request for longest.
+
+    Where all have sent one, the new one is closed at once.
+    """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, *given: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._waiting: dict[socket.socket, None] = {}  # for their requests, longest first
+        self._lock = threading.Lock()
         super().__init__(*given)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Of the base."""
-        if self._places.acquire(blocking=False):
+        if self._places.acquire(blocking=False) or (self._is_freed() and self._places.acquire(timeout=_FREED_S)):
+            self.waits(request)
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
+
+    def waits(self, connection: socket.socket) -> None:
+        """A connection has not sent its next request."""
+        with self._lock:
+            self._waiting.setdefault(connection)
+
+    def has_asked(self, connection: socket.socket) -> None:
+        """A connection has sent a request, or ends."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+
+    def _is_freed(self) -> bool:
+        with self._lock:
+            longest = next(iter(self._waiting), None)
+            if longest is None:
+                return False
+            del self._waiting[longest]
+            with suppress(OSError):
+                longest.shutdown(socket.SHUT_RDWR)  # its thread ends
+            return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Of the base."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.has_asked(request)
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -170,6 +200,7 @@ class _Within(io.RawIOBase):
 
 class _Handler(BaseHTTPRequestHandler):
     owner: ChangeServer
+    server: _Listener
     protocol_version = "HTTP/1.1"
 
     def setup(self) -> None:
@@ -182,10 +213,12 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Of the base."""
         self._within.deadline = time.monotonic() + _HEAD_S
+        self.server.waits(self.connection)
         super().handle_one_request()
 
     def do_GET(self) -> None:
         """The page or the stream."""
+        self.server.has_asked(self.connection)
         self.connection.settimeout(_SEND_S)
         asked = urlsplit(self.path)
         if not self.owner.answers_to(self._host()):

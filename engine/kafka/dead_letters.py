@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ TABLE_HEADER: Final = "fluvial.table"
 CUT_HEADER: Final = "fluvial.cut-from"
 """How many bytes key and value had, of a letter that was larger than the topic takes."""
 _LEAST_BYTES: Final = 1024  # what every topic takes
+_HELD_BYTES: Final = 16 << 20  # of letters that wait until it is known that their reading counts
 
 
 _Letter = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes]]]
@@ -52,14 +54,29 @@ class RowLetters:
         letters.flush()
 
 
+LETTERS_KEY: Final = "fluvial.dead-letters"
+"""Local property of Spark's jobs: the part that a reading sends."""
+
+
+class LettersPart(Enum):
+    """Which letters of a range a reading of it sends, where a truncate makes the sink read it again."""
+
+    BEFORE = "before"  # up to the first truncate: then this reading fails, and two others follow
+    NONE = "none"
+    BEHIND = "behind"  # the first truncate
+
+
 class DeadLetters:
     """The dead-letter topic of one task. The producer is created with the first record.
 
     A repeated batch sends its bad records again; the topic, partition and offset in their headers identify duplicates.
     """
 
-    def __init__(self, properties: KafkaProperties, topic: str | None) -> None:
+    def __init__(self, properties: KafkaProperties, topic: str | None, *, is_held: bool = False) -> None:
+        """``is_held``: nothing is sent before ``flush``, if it is not too much."""
         self._properties = properties
+        self._held: list[_Letter] | None = [] if is_held else None
+        self._held_bytes = 0
         self._topic = topic
         self._notes = ErrorNotes()
         self._producer: Producer | None = None
@@ -78,7 +95,21 @@ class DeadLetters:
                 (OFFSET_HEADER, str(record["offset"]).encode()),
                 (REASON_HEADER, each.reason.encode()),
             ]
-            self.produce(record["key"], record["value"], headers)
+            self._take((record["key"], record["value"], headers))
+
+    def _take(self, letter: _Letter) -> None:
+        if self._held is None:
+            self.produce(*letter)
+            return
+        self._held.append(letter)
+        self._held_bytes += len(letter[0] or b"") + len(letter[1] or b"")
+        if self._held_bytes > _HELD_BYTES:
+            self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        for letter in held:
+            self.produce(*letter)
 
     def flush(self) -> None:
         """Wait until all records are acknowledged.
@@ -86,6 +117,7 @@ class DeadLetters:
         Raises:
             FluvialError: some are not. Run the batch again.
         """
+        self._release()
         if self._producer is None:
             return
         left = self._producer.flush(OPERATION_TIMEOUT_S)
@@ -153,3 +185,33 @@ class DeadLetters:
         value = None if value is None else value[: max(0, half - len(key or b""))]
         self._too_large.append((key, value, headers))
         return True
+
+
+class ChosenLetters:
+    """The letters of one reading of a range: all, or one part of them. Batches come in the order of the range."""
+
+    def __init__(self, letters: DeadLetters, part: LettersPart | None) -> None:
+        """``part``: None is all."""
+        self._letters, self._part = letters, part
+        self._is_behind = False
+
+    def send(
+        self, records: pa.RecordBatch, bad: Sequence[BadRecord], source: OffsetRange, first_truncate: int | None
+    ) -> None:
+        """Send those of a batch; ``first_truncate``: index of the first truncate event among its records."""
+        place = -1 if self._is_behind else first_truncate
+        match self._part:
+            case LettersPart.NONE:
+                bad = ()
+            case LettersPart.BEFORE:
+                bad = [each for each in bad if place is None or each.index < place]
+            case LettersPart.BEHIND:
+                bad = [each for each in bad if place is not None and each.index > place]
+        self._letters.send(records, bad, source)
+        self._is_behind = self._is_behind or first_truncate is not None
+        if self._part is LettersPart.BEFORE and first_truncate is not None:
+            self._letters.flush()  # the rows end this reading
+
+    def flush(self) -> None:
+        """See ``DeadLetters.flush``."""
+        self._letters.flush()

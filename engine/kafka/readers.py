@@ -8,20 +8,22 @@ Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+
+from engine.checkpoint.admission import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
-
-from engine.kafka.dead_letters import DeadLetters
+from engine.kafka.dead_letters import LETTERS_KEY, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,
     UNSTARTED_OFFSET,
@@ -48,13 +50,15 @@ from engine.kafka.options import (
     ValueFormat,
     with_source_option_names,
 )
-from engine.kafka.rows import decoder, raw_rows, spark_rows
+from engine.kafka.rows import decoder, raw_rows, spark_rows, without_repeated_deletes
 from engine.kafka.source_columns import NewColumnsError
 from engine.kafka.source_topics import SourceTopics
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from engine.types.spark_types import arrow_schema
 from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
+from lsm.row_kind import RowKind
 
 RAW_SCHEMA: Final = (
     StructType()
@@ -68,6 +72,8 @@ RAW_SCHEMA: Final = (
 )
 """Columns of undecoded records, those of Spark's own connector."""
 
+
+_LOOK_BACK: Final = 4  # offsets: the record before another one, and markers of transactions between them
 
 logger = logging.getLogger("fluvial.kafka-source")
 
@@ -91,7 +97,7 @@ class _Reader:
 
     def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
         self._options = options
-        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._arrow_schema = arrow_schema(schema)
         _check_schema(options, schema)
         self._connected: SourceTopics | None = None
 
@@ -101,12 +107,37 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in batches."""
-        offset_range, timestamp_type, is_only = partition.value
-        letters = DeadLetters(self._options.properties, self._options.dead_letter_topic)
+        context = TaskContext.get()
+        letters = self.letters(None if context is None else context.getLocalProperty(LETTERS_KEY))
+        yield from self.rows(partition, letters)
+        self.flush(letters)
+
+    def letters(self, part: str | None, *, is_held: bool = False) -> ChosenLetters:
+        """For the bad records of one range.
+
+        Args:
+            part: value of a ``LettersPart``; None: all.
+            is_held: see ``DeadLetters``.
+        """
+        topic = DeadLetters(self._options.properties, self._options.dead_letter_topic, is_held=is_held)
+        return ChosenLetters(topic, None if part is None else LettersPart(part))
+
+    def flush(self, letters: ChosenLetters) -> None:
+        """Behind the rows: wait until all letters are acknowledged. Raises: FluvialError."""
         try:
-            for records in self._records(offset_range):
-                yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
             letters.flush()
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+    def rows(self, partition: InputPartition, letters: ChosenLetters) -> Iterator[pa.RecordBatch]:
+        """As ``read``; ``letters`` get the bad records, and are flushed by the caller."""
+        offset_range, timestamp_type, is_only = partition.value
+        try:
+            found = self._records(offset_range)
+            if self._options.value_format in (ValueFormat.DEBEZIUM_JSON, ValueFormat.DEBEZIUM_AVRO):
+                found = without_repeated_deletes(found, partial(self._record_before, offset_range), self._is_delete)
+            for records in found:
+                yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
         except FluvialError as error:
             raise with_source_option_names(error) from None
 
@@ -153,12 +184,32 @@ class _Reader:
                 columns=LOG_SCHEMA.names if is_raw else [*LOG_SCHEMA.names, OLD_KEY.name],
             )
 
+    def _record_before(self, source: OffsetRange, offset: int) -> pa.RecordBatch | None:
+        """The record before an offset, also before markers of transactions; None: there is none any more."""
+        source = replace(source, end_offset=offset)
+        try:
+            found = list(self._range(source, max(0, offset - _LOOK_BACK)))
+        except RecordsLostError as lost:
+            found = list(self._range(source, lost.earliest_offset))
+        return found[-1].slice(found[-1].num_rows - 1) if found else None
+
+    def _is_delete(self, record: pa.RecordBatch) -> bool:
+        """Whether a record deletes a row; one that cannot be read does not."""
+        if not record["value"][0].is_valid:
+            return True
+        keys = pa.schema([field for field in self._arrow_schema if field.name in self._options.key_columns])
+        try:
+            found = decoder(self._options, keys)(record["key"], record["value"], None)
+        except NewColumnsError:
+            return False
+        return bool(found.kinds.to_pylist() == [int(RowKind.DELETE)])
+
     def _rows(
         self,
         records: pa.RecordBatch,
         source: OffsetRange,
         timestamp_type: int | None,
-        letters: DeadLetters,
+        letters: ChosenLetters,
         *,
         is_only: bool,
     ) -> Iterator[pa.RecordBatch]:
@@ -189,8 +240,8 @@ class _Reader:
                 f"reason={first.reason} "
                 f"fix=correct the schema, or set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic"
             )
-        letters.send(records, found.bad, source)
-        if found.rows.num_rows or found.is_truncated:
+        letters.send(records, found.bad, source, found.first_truncate)
+        if found.rows.num_rows or found.first_truncate is not None:
             yield spark_rows(found, self._arrow_schema)
 
     def _place_of(self, records: pa.RecordBatch, index: int, source: OffsetRange) -> str:

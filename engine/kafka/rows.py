@@ -1,6 +1,6 @@
 """Kafka records as rows for Spark: unchanged, or decoded into columns and a row kind."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -33,7 +33,7 @@ class DecodedRecords:
     kinds: pa.Array  # (rows,) int8 RowKind
     bad: Sequence[BadRecord]
     unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
-    is_truncated: bool = False  # the rows of the source before these are gone
+    first_truncate: int | None = None  # index of its record: the rows of the source before these are gone
 
 
 Decode = Callable[..., DecodedRecords]
@@ -63,6 +63,43 @@ def raw_rows(
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def without_repeated_deletes(
+    chunks: Iterable[pa.RecordBatch],
+    record_before: Callable[[int], pa.RecordBatch | None],
+    is_delete: Callable[[pa.RecordBatch], bool],
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range; a tombstone that begins some is left out if the record before it deletes the same key.
+
+    The decoder sees to all others. Without this the range's border would make a second delete of Debezium's two
+    records, of which the latter has the key only.
+
+    Args:
+        chunks: consecutive records, batches of ``LOG_SCHEMA``.
+        record_before: the record before an offset; None: there is none any more.
+        is_delete: whether one record deletes a row.
+    """
+    before: pa.RecordBatch | None = None
+    for records in chunks:
+        count = _leading_tombstones(records)
+        if count:
+            before = before or record_before(records["offset"][0].as_py())
+            is_repeated = before is not None and before["key"][0] == records["key"][0] and is_delete(before)
+            count = count if is_repeated else 0
+        before = records.slice(records.num_rows - 1)
+        if count < records.num_rows:
+            yield records.slice(count)
+
+
+def _leading_tombstones(records: pa.RecordBatch) -> int:
+    """How many records at the beginning are tombstones of one key."""
+    first = records["key"][0]
+    if records["value"][0].is_valid or not first.is_valid:
+        return 0
+    is_one = pc.and_(pc.is_null(records["value"]), pc.fill_null(pc.equal(records["key"], first), False))
+    end = pc.index(is_one, pa.scalar(False)).as_py()
+    return records.num_rows if end < 0 else int(end)
 
 
 def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: bool = False) -> Decode:
@@ -98,8 +135,8 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
             placeholder=options.placeholder,
             with_truncates=emits_truncates,
         )
-        is_truncated = bool(found.truncates)
-        if is_truncated:
+        first_truncate = found.truncates[0] if found.truncates else None
+        if found.truncates:
             found = _behind(found, found.truncates[-1])
         rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=plain)
         marks = _named(found.unavailable)
@@ -107,7 +144,9 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
             is_moved = flags(found.old_keys.is_valid())
             columns = zip(options.key_columns, found.old_keys.flatten(), strict=True)
             marks = with_old_keys(marks, {name: each.cast(schema.field(name).type) for name, each in columns}, is_moved)
-        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks, is_truncated=is_truncated)
+        return DecodedRecords(
+            rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks, first_truncate=first_truncate
+        )
 
     def plain_rows(keys: pa.Array, values: pa.Array, _: pa.Array | None = None) -> DecodedRecords:
         return _decode_plain(keys, values, plain, options.key_columns)
@@ -168,7 +207,7 @@ def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
         return pc.cast(found.rows[field.name], field.type)
 
     rows = pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
-    if not found.is_truncated:
+    if found.first_truncate is None:
         return rows
     marker = [pa.array([TRUNCATE_KIND if each.name == ROW_KIND_COLUMN else None], each.type) for each in schema]
     return pa.concat_batches([pa.RecordBatch.from_arrays(marker, schema=schema), rows])

@@ -11,11 +11,11 @@ Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from engine.kafka.readers import KafkaBatchReader, KafkaStreamReader
+    from engine.kafka.readers import KafkaBatchReader
 
 
 class KafkaSource(DataSource):
@@ -28,9 +28,10 @@ class KafkaSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns when the user gives no schema, which is possible for raw records only."""
+        from engine.checkpoint.admission import without_checkpoint
         from engine.kafka.readers import schema_of
 
-        return schema_of(self.options)
+        return schema_of(without_checkpoint(self.options))
 
     def reader(self, schema: StructType) -> "KafkaBatchReader":
         """The reader for ``spark.read``."""
@@ -39,9 +40,11 @@ class KafkaSource(DataSource):
 
         return KafkaBatchReader(KafkaSourceOptions.parse(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> "KafkaStreamReader":
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader for ``spark.readStream``."""
+        from engine.checkpoint.admission import fitting_reader, without_checkpoint
         from engine.kafka.options import KafkaSourceOptions
         from engine.kafka.readers import KafkaStreamReader
 
-        return KafkaStreamReader(KafkaSourceOptions.parse(self.options), schema)
+        given = KafkaSourceOptions.parse(without_checkpoint(self.options))
+        return fitting_reader(KafkaStreamReader(given, schema), self.options)

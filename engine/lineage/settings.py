@@ -6,11 +6,12 @@ The file is created with the catalog's first database, or when an older catalog 
 """
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
@@ -32,6 +33,11 @@ PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database", "openlineage.u
 QUEUE: Final = "lineage-queue"
 _SECRETS: Final = {"jdbc.url": ("jdbc.user", "jdbc.password"), "openlineage.url": ("openlineage.api-key",)}
 """By the option with an address: the secrets for it."""
+_AMBIENT: Final = ("PGPASSWORD", "PGSERVICE", "MYSQL_PWD")
+"""In the environment: what a database's client sends to any address."""
+_LOGIN_FILES: Final = frozenset({"passfile", "service", "sslkey", "sslcert", "sslpassword", "requirepeer"})
+_LOGIN_PREFIXES: Final = ("read_default_", "ssl_")
+"""Parameters of a database's address that name files or logins of who opens it."""
 
 
 class Storage(Enum):
@@ -222,6 +228,10 @@ def _trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str
         if address is None or key in given:
             continue
         path, secret = _path_in(key, address), next((each for each in secrets if each in given), None)
+        if path is None and key == "jdbc.url":
+            names = [name for name, _ in parse_qsl(urlsplit(address).query, keep_blank_values=True)]
+            secret = secret or next((each for each in _AMBIENT if os.environ.get(each)), None)
+            secret = secret or next((each for each in names if _is_of_opener(each.lower())), None)
         if path is not None and not is_below(path, [warehouse]):
             problem = (
                 f"a path outside of the warehouse is in the catalog's file: option={key} "
@@ -237,6 +247,10 @@ def _trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str
                 f"address={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} beside it'"
             )
     return trusted
+
+
+def _is_of_opener(parameter: str) -> bool:
+    return parameter in _LOGIN_FILES or parameter.startswith(_LOGIN_PREFIXES)
 
 
 def _path_in(key: str, address: str) -> str | None:

@@ -15,9 +15,18 @@ from filestore.format.compression import pack_zstd, unpack_zstd
 from filestore.layout.file_names import checked_name
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
+from filestore.write.batch_names import is_of_batch
 from logstore.kafka.clients import NEW_LOG
 from logstore.log.kept_writers import KeptWriters
-from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step, refuse_foreign
+from logstore.log.marker import (
+    INLINE_PAYLOAD_BYTES,
+    CommitMarker,
+    LogTail,
+    NextStep,
+    copied_batch,
+    next_step,
+    refuse_foreign,
+)
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.row_kind import RowKind
@@ -306,11 +315,9 @@ def check_not_repeated(log: TableLog, bucket: int, marker: CommitMarker, known_e
     Raises: CorruptDataError.
     """
     if marker.after is not None and marker.after < known_end:
-        raise CorruptDataError(
-            f"a batch in the log is not the table's, but a copy of an earlier one: topic={log.topic} bucket={bucket} "
-            f"query={marker.query} batch={marker.batch} end_offset={marker.end_offset} written_after={marker.after} "
-            f"table_end={known_end} cause=another program writes to the topic: nothing of it is used "
-            f"fix=let only writers of the table write to it, and {NEW_LOG}"
+        raise copied_batch(
+            f"topic={log.topic} bucket={bucket} query={marker.query} batch={marker.batch} "
+            f"end_offset={marker.end_offset} written_after={marker.after} table_end={known_end}"
         )
 
 
@@ -326,10 +333,21 @@ def check_batch_files(store: TableStore, marker: CommitMarker, messages: Sequenc
     """Look at the files of a batch that is to be adopted from the log.
 
     Raises:
-        CorruptDataError: one is missing; the batch must not be published.
+        CorruptDataError: one is missing, or was not written for this batch; the batch must not be published.
     """
     for message in messages:
-        for file in (*message.new_files, *message.compact_after, *message.changelog_files):
+        data = (*message.new_files, *message.compact_after, *message.changelog_files)
+        names = (*(file.file_name for file in data), *(index.file_name for index in message.index_after))
+        for name in names:
+            if not is_of_batch(name, query=marker.query, batch=marker.batch):
+                raise CorruptDataError(
+                    f"a batch in the log names a file of another one, nothing of it was adopted: table={store.name} "
+                    f"bucket={message.bucket} query={marker.query} batch={marker.batch} "
+                    f"end_offset={marker.end_offset} file={name!r} cause=who wrote it has the table's key and not its "
+                    "directory; or an earlier Fluvial fix=let that version complete its batch; or let only writers of "
+                    f"the table read log-key/ and write to the topic, {NEW_LOG}, and write the batch again"
+                )
+        for file in data:
             path = store.file_path(message.partition, message.bucket, file)
             if not store.io.exists(path):
                 raise CorruptDataError(

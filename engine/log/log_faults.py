@@ -1,14 +1,21 @@
-"""What is wrong with a table's topic: whether it is the table's, and whether table and log end at the same record."""
+"""What is wrong with a table's topic: is it the table's, do both end at the same record, are others' records in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from engine.log.bucket_log import check_not_ahead
 from engine.log.retention import OffsetLostError, kept_ranges
 from engine.log.table_log import TableLog
 from filestore.changelog.log_gap import is_sync_user
 from filestore.table_store import TableStore
-from logstore.log.marker import LogTail
+from logstore.log.control_record import claimant_of
+from logstore.log.log_reader import MARKER, read_range
+from logstore.log.marker import CommitMarker, LogTail, decode_marker
 from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import CorruptDataError
 
@@ -53,6 +60,101 @@ def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
             yield LogFault(subject=subject, problem=str(error), refuses_writers=True)
         else:
             yield from _faults_of_end(store, log, tail, known.get(bucket, 0), earliest)
+
+
+def strange_records(store: TableStore, log: TableLog) -> Iterator[LogFault]:
+    """Read the log up to the newest snapshot: records that are in no batch of the table, one fault for each bucket.
+
+    Today's writers commit no batch among such records; they are of a time before, or another engine's.
+
+    Raises: as ``read_range``.
+    """
+    known = log.position(store.log_offsets_at(store.snapshots.latest()) or {})
+    earliest = log.checked_topics().earliest_offsets(log.topic, range(log.bucket_count))
+    for bucket, end in known.items():
+        first = min(max(log.first_offset, earliest.get(bucket, 0)), end)
+        wanted = LogRange(bucket=bucket, start_offset=first, end_offset=end)
+        records = read_range(log.properties, topic=log.topic, log_range=wanted, columns=_OF_RECORDS)
+        runs = strange_runs(records, log, bucket)
+        if runs:
+            count = sum(stop - start for start, stop in runs)
+            yield LogFault(
+                subject=f"{log.topic} bucket {bucket}",
+                problem=f"records of other programs are among the table's, and readers of the topic take them for rows:"
+                f" records={count} first_offset={runs[0][0]} last_offset={runs[-1][1] - 1} "
+                "cause=a stranger, or Flink with log.system=kafka "
+                "fix='let only writers of the table write to the topic; CALL sys.reset_log'",
+                refuses_writers=False,
+            )
+
+
+_OF_RECORDS: Final = ("offset", "key", "value", MARKER.name)
+_Run = tuple[int, int]  # first offset, and the one behind the last
+
+
+def strange_runs(records: Iterable[pa.RecordBatch], log: TableLog, bucket: int) -> list[_Run]:
+    """The records that are in no batch, as runs of offsets, in order.
+
+    A batch is its marker's rows up to the marker; control records are none. Markers without a signature count, in a
+    table with a key, until the first one that has it: they are of a time before the key.
+    """
+    found: list[_Run] = []
+    pending: list[_Run] = []  # behind the last marker
+    last: CommitMarker | None = None
+    is_signed = False
+    for batch in records:
+        offsets = batch["offset"].to_numpy()
+        begun = 0
+        for place in np.flatnonzero(batch[MARKER.name].is_valid()).tolist():
+            header, end = batch[MARKER.name][place].as_py(), int(offsets[place]) + 1
+            if claimant_of(header) is not None and batch["key"][place].as_py() is None:
+                if not batch["value"][place].as_py():
+                    pending += _runs(offsets[begun:place])
+                    begun = place + 1
+                continue
+            has_mac = log.key is not None and log.key.has_signed(header, bucket)
+            try:
+                marker = decode_marker(header, record_offset=end - 1)
+            except CorruptDataError:
+                continue
+            if marker.table_id not in (None, log.table_id) or (is_signed and not has_mac):
+                continue
+            is_signed = is_signed or has_mac
+            pending += _runs(offsets[begun : place + 1])
+            begun = place + 1
+            found += _before(pending, _first_row(marker, last))
+            pending, last = [], marker
+        pending += _runs(offsets[begun:])
+    return _joined([*found, *pending])
+
+
+def _first_row(marker: CommitMarker, last: CommitMarker | None) -> int:
+    """Where the rows begin that one transaction put before its marker."""
+    first = marker.end_offset - marker.row_count
+    if marker.start_offset == first:
+        return first  # the whole batch, or its first chunk
+    is_next = last is not None and not last.is_final and last.start_offset == marker.start_offset
+    return first + last.row_count if is_next and last is not None else marker.start_offset
+
+
+def _before(runs: Iterable[_Run], end: int) -> Iterator[_Run]:
+    return ((start, min(stop, end)) for start, stop in runs if start < end)
+
+
+def _runs(offsets: NDArray[np.int64]) -> Iterator[_Run]:
+    for each in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1):
+        if len(each):
+            yield int(each[0]), int(each[-1]) + 1
+
+
+def _joined(runs: Iterable[_Run]) -> list[_Run]:
+    found: list[_Run] = []
+    for start, stop in runs:
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], stop
+        else:
+            found.append((start, stop))
+    return found
 
 
 def _faults_of_end(

@@ -120,7 +120,7 @@ def former_logs(store: TableStore) -> list[TableLog]:
     current = store.options.log_topic_id
     found: dict[str, TableLog] = {}
     for schema_id in store.schemas.ids():
-        topic_id = (schema := store.schemas.read(schema_id)).table_options.log_topic_id
+        topic_id = store.options_of(schema := store.schemas.read(schema_id)).log_topic_id
         if topic_id is not None and topic_id != current and topic_id not in found:
             log = TableLog.of(TableView(at_log_of(store, schema)), EVEN_UNTRACKED)
             if log is not None:

@@ -16,8 +16,9 @@ from engine.log.table_codec import record_codec, registered
 from engine.request.option_check import CLIENT_PREFIX
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
+from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots
 from filestore.layout.log_key import LogKeyPlace, read_log_key
-from filestore.options.log_login import openers_of, trusted_options, with_given
+from filestore.options.log_login import address_of, openers_of, trusted_options, with_given
 from filestore.options.log_place import in_other_place, log_place
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
@@ -256,6 +257,22 @@ def log_options(
     return options.with_only(trusted)
 
 
+def ignored_options(store: TableStore) -> dict[str, str]:
+    """What of the options that are stored with a table has no effect for who opened it, and why, by key."""
+    options = store.schema.options
+    try:
+        trusted = trusted_options(options, store.given)
+    except InvalidInputError:  # a login without the address that it is for
+        trusted = {}
+    found = {key: f"only who opens the table gives it, beside {address_of(key)}" for key in openers_of(options)}
+    ignored = {key: reason for key, reason in found.items() if key not in trusted}
+    for key in EXTERNAL_OPTIONS:
+        named = external_roots({key: options.get(key, "")}, options.get(key))
+        if named != external_roots({key: options.get(key, "")}, store.allowed_outside):
+            ignored[key] = "read only below external-paths.allowed, which who opens the table gives to the catalog"
+    return ignored
+
+
 @cache
 def _warn_of(table: str, unused: tuple[str, ...]) -> None:
     logger.warning(
@@ -274,7 +291,7 @@ def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:
     """An opened table with the log that another version of its schema names; other options stay in force."""
     options = branch_options(store.io, store.paths, schema.options)
     opened = replace(store.schema, options=in_other_place(store.schema.options, log_place(options)))
-    return replace(store, schema=opened, options=opened.table_options)
+    return replace(store, schema=opened, options=store.options_of(opened))
 
 
 def at_newest_log(store: TableStore, known_schema_id: int) -> tuple[TableStore, int]:

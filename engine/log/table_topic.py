@@ -7,7 +7,7 @@ was ever written to it, keeps its settings, and stays when the table goes.
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopic, LogTopics, TopicExistsError
 from logstore.log.marker import read_tail
 from logstore.log.topic_claim import check_claimable, claim_topic, empty_value
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.undo import undoing
 
 logger = logging.getLogger("fluvial.catalog")
@@ -173,6 +173,63 @@ def remove_topic(topics: LogTopics, log: TableLog) -> str | None:
     if reason is not None:
         logger.warning("a topic stays: topic=%s table_id=%s reason='%s'", log.topic, log.table_id, reason)
     return reason
+
+
+def dropped_logs(
+    known: Callable[[], tuple[list[TableLog], list[TableLog]]], name: str, *, exists: bool, force: bool
+) -> tuple[list[TableLog], list[TableLog]]:
+    """The logs of a table that is to be dropped, and its former ones, without those of a table whose copy it is.
+
+    Args:
+        known: gives both, with those.
+        name: its name.
+        exists: whether there is such a table.
+        force: give none, where the table cannot be decoded.
+
+    Raises: as ``known``; the message of a table that cannot be decoded says what drops it.
+    """
+    try:
+        logs, former = known()
+        return [each for each in logs if is_own(each)], [each for each in former if is_own(each)]
+    except (InvalidInputError, CorruptDataError) as error:
+        if not exists and isinstance(error, InvalidInputError):
+            raise
+        if force:
+            logger.warning("a topic may be left, the table cannot be decoded: table=%s cause='%s'", name, error)
+            return [], []
+        raise type(error)(
+            f"{error} table={name} fix='DROP TABLE {name} FORCE, or drop_table(force=True), which leaves topics'"
+        ) from error
+
+
+def reached_topics(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
+    """The brokers of a log of a table that is dropped; with ``force`` None when they do not answer.
+
+    Raises: UnavailableError; InvalidInputError: this user may not delete the topic.
+    """
+    try:
+        topics = log.reached_topics()
+    except UnavailableError as error:
+        if force:
+            return None
+        raise UnavailableError(
+            f"{error} table={table} topic={log.topic} fix='where the brokers are gone for good: DROP TABLE {table} "
+            "FORCE, or drop_table(force=True)'"
+        ) from error
+    if not force and not log.is_adopted:
+        topics.check_deletable(log.topic)
+    return topics
+
+
+def is_removed(topics: LogTopics, log: TableLog, *, force: bool) -> bool:
+    """``remove_topic``; with ``force`` False instead of an error: it is not known whether the topic is gone."""
+    try:
+        remove_topic(topics, log)
+    except (UnavailableError, InvalidInputError):
+        if not force:
+            raise
+        return False
+    return True
 
 
 def is_own(log: TableLog) -> bool:

@@ -3,12 +3,13 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
 from engine.lineage.recording import LineageSize, lineage_size
+from engine.log.table_log import ignored_options
 from engine.monitor.holders import Holder, held_symptom, holders_of
 from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
@@ -19,6 +20,7 @@ from filestore.compact.attempts import Deaths, deaths_of
 from filestore.compact.awaited import emits_by_compaction
 from filestore.evolution.stored_login import StoredLogin, find_logins
 from filestore.iceberg.places import IcebergState, iceberg_state
+from filestore.layout.file_names import EXTERNAL_OPTIONS
 from filestore.maintenance.history_repair import read_history
 from filestore.options.log_login import is_openers
 from filestore.options.not_built import NOT_BUILT, not_built_of
@@ -63,6 +65,7 @@ class Examined:
     dead_compactions: tuple[Deaths, ...] = ()
     topic: TopicState | None = None  # of the log; None: there is none
     logins: tuple[StoredLogin, ...] = ()  # files of the table that hold what they should not
+    outside: Mapping[str, str] = field(default_factory=dict)  # options with places that are not read, and why
     iceberg: IcebergState | None = None  # None: it has no Iceberg metadata
     lineage: LineageSize | None = None  # of the catalog; None: it records none, or its store is elsewhere
     emits_by_compaction: str | None = None  # the changelog-producer by which followers wait; None: they do not
@@ -99,6 +102,7 @@ def examine(table: Table) -> Examined:
         dead_compactions=tuple(deaths_of(store).values()),
         topic=topic_state(table),
         logins=tuple(find_logins(store, branch_names(store))),
+        outside={key: why for key, why in ignored_options(store).items() if key in EXTERNAL_OPTIONS},
         iceberg=iceberg_state(store),
         lineage=lineage_size(store),
         emits_by_compaction=options.changelog_producer if emits_by_compaction(store) else None,
@@ -320,6 +324,11 @@ def _clock(seen: Examined) -> Symptom:
 def _stored_login(seen: Examined) -> Symptom:
     keys = sorted({key for each in seen.logins for key in each.options})
     values = {"files": len(seen.logins), "options": ", ".join(keys)}
+    if not keys and seen.outside:
+        (key, why), *_ = seen.outside.items()
+        fact = f"places outside of the table that its files name are not read: {key} is {why}"
+        fix = "give external-paths.allowed to the catalog if you trust the table"
+        return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
     if not keys:
         return Symptom(check="login", severity=Severity.OK, fact="no file of the table holds a login", values=values)
     files = many_text(len(seen.logins), "file")

@@ -1,10 +1,9 @@
 """The lag of a table behind its log, and of named streams behind the table."""
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from engine.checkpoint.checkpoint_files import read_checkpoint
 from engine.log.retention import only_commit_marker
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
@@ -87,9 +86,6 @@ def _consumer_places(table: Table, history: TableHistory, target: ReadTarget) ->
     return places
 
 
-_HEADER_LINES = 2  # of an offsets file: the version, then the batch's metadata
-
-
 def committed_position(directory: str) -> Position | None:
     """What a query has certainly processed; None before its first batch.
 
@@ -99,17 +95,12 @@ def committed_position(directory: str) -> Position | None:
     Raises:
         InvalidInputError: not a checkpoint, or the query does not read a Fluvial table.
     """
-    root = Path(directory.removeprefix("file://"))
-    if not (root / "metadata").exists():
+    state = read_checkpoint(directory)
+    if state is None:
         raise InvalidInputError(f"no checkpoint of a streaming query: checkpoint={directory} fix=look at the path")
-    done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdigit()]
-    if not done:
+    if state.batch_id is None:
         return None
-    for line in (root / "offsets" / str(max(done))).read_text().splitlines()[_HEADER_LINES:]:
-        try:
-            body = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(body, dict) and {"version", "phase", "snapshot"} <= body.keys():
-            return Position.from_json(body).place
+    for offset in state.offsets:
+        if isinstance(offset, dict) and {"version", "phase", "snapshot"} <= offset.keys():
+            return Position.from_json(offset).place
     raise InvalidInputError(f"the query does not read a table of Fluvial: checkpoint={directory}")

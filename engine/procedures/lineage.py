@@ -1,5 +1,6 @@
 """Procedures for the lineage of jobs. Source: PIP "Table and data lineage", actions."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -18,8 +19,11 @@ from engine.lineage.truth.statements import JobStatement, named_tables, stated_r
 from engine.lineage.truth.tables_now import TablesNow
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
+from filestore.layout.nearest_names import names_text
 from filestore.predicate.predicate import Predicate
 from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.lineage")
 
 _REPAIRED: Final = pa.schema(
     [
@@ -156,7 +160,8 @@ def delete_table_lineage(catalog: Catalog, job: str) -> pa.Table:
         job: name of the job, as in paimon.source_job_lineage.
 
     Returns:
-        One row: the number of tables that it read and wrote. Zeros for an unknown job.
+        One row: the number of tables that it read and wrote. Zeros for an unknown job, with a warning that names
+            similar ones.
 
     Raises:
         InvalidInputError: the catalog records no lineage.
@@ -178,7 +183,8 @@ def delete_data_lineage(catalog: Catalog, job: str) -> pa.Table:
         job: name of the job, as in paimon.source_snapshot_lineage.
 
     Returns:
-        One row: the number of deleted rows. Zeros for an unknown job.
+        One row: the number of deleted rows. Zeros for an unknown job, with a warning that names
+            similar ones.
 
     Raises:
         InvalidInputError: the catalog records no lineage.
@@ -198,8 +204,12 @@ def _replayed(catalog: Catalog) -> LineageMeta:
 
 
 def _row(
-    job: str, sources: Callable[[Predicate], Iterable[Any]], sinks: Callable[[Predicate], Iterable[Any]]
+    job: str, sources: Callable[[Predicate | None], Iterable[Any]], sinks: Callable[[Predicate | None], Iterable[Any]]
 ) -> dict[str, Any]:
-    """The number of rows of a job."""
+    """The number of rows of a job; a name that has none may be a mistake."""
     of_job = of_columns(job=job)
-    return {"job": job, "source_rows": sum(1 for _ in sources(of_job)), "sink_rows": sum(1 for _ in sinks(of_job))}
+    source_rows, sink_rows = sum(1 for _ in sources(of_job)), sum(1 for _ in sinks(of_job))
+    if not source_rows + sink_rows:
+        jobs = sorted({each.job for find in (sources, sinks) for each in find(None)})
+        logger.warning("nothing is recorded of this job: job=%s %s", job, names_text("jobs", job, jobs))
+    return {"job": job, "source_rows": source_rows, "sink_rows": sink_rows}

@@ -30,6 +30,7 @@ from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
+from filestore.datafile.shared_maps import may_share_columns
 from filestore.format.statistics import FLOAT_ROOTS
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
@@ -258,9 +259,9 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
     """A column is the same in both schemas, and Spark reads the Parquet form of its type as Fluvial does."""
     field = now.field(name)
     old = next((each for each in then.fields if each.id == field.id), None)
-    return (
-        old is not None and old.name == name and old.type == field.type and field.type.root not in ("TIME", "MULTISET")
-    )
+    if old is None or old.name != name or old.type != field.type or field.type.root in ("TIME", "MULTISET"):
+        return False
+    return not (field.type.root == "MAP" and (may_share_columns(then, name) or may_share_columns(now, name)))
 
 
 def _merged(spark: SparkSession, plan: BatchPlan, pieces: Sequence[Piece], names: Sequence[str]) -> DataFrame:

@@ -136,3 +136,18 @@ def configure_logging(
     for name, each_level in (levels or {}).items():
         logging.getLogger(name).setLevel(each_level.upper())
     return handler
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address that a process listens at."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def warn_if_open(host: str, port: int, *, shows: str) -> None:
+    """Say what all who reach an address read there, without a password, unless only this machine reaches it."""
+    if not is_loopback(host):
+        logging.getLogger(f"{ROOT}.listening").warning(
+            "all who reach an address read %s, without a password: host=%s port=%d "
+            "fix='listen at 127.0.0.1, or let a firewall or network policy admit only those who may'",
+            shows, host, port,
+        )  # fmt: skip

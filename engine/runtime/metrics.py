@@ -12,6 +12,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 
+from engine.runtime.logs import warn_if_open
 from lsm.errors import InvalidInputError
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
@@ -124,6 +125,7 @@ def serve_metrics(port: int, *, host: str = "127.0.0.1", registry: CollectorRegi
         raise InvalidInputError(
             f"metrics cannot be served: port={port} host={host} reason={error.strerror} fix='choose another port'"
         ) from error
+    warn_if_open(host, server.server_port, shows="the metrics, with names of tables and jobs")
     try:
         yield server.server_port
     finally:

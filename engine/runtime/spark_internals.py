@@ -232,6 +232,14 @@ def _view_parts(spark: "SparkSession") -> _ViewParts:
     return found
 
 
+def has_arrow_results() -> bool:
+    """Whether this PySpark has what ``arrow_results`` needs."""
+    from pyspark import util
+    from pyspark.errors.exceptions import captured
+
+    return hasattr(util, "_load_from_socket") and hasattr(captured, "unwrap_spark_exception")
+
+
 @contextmanager
 def arrow_results(frame: "DataFrame") -> Iterator[IO[bytes]]:
     """Compute a frame; within the block its rows can be read: one Arrow stream, batches as partitions are computed.

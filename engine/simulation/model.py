@@ -155,6 +155,19 @@ def tag(name: str, snapshot: int, rows: ModelRows, *, replaces: bool = False) ->
     return change
 
 
+def rename_tag(name: str, target: str, *, keeps: bool = False) -> Callable[..., ModelTable | None]:
+    """A tag gets another name; ``keeps``: and has its old one still, as its process died in between."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        named = {each[0]: each for each in table.tags}
+        if name not in named or target in named:
+            return None
+        others = (each for each in table.tags if each[0] != name or keeps)
+        return replace(table, tags=tuple(sorted((*others, (target, *named[name][1:])))))
+
+    return change
+
+
 def untag(name: str) -> Callable[..., ModelTable | None]:
     """A tag goes; one that is gone already may have been deleted twice at once."""
     return lambda table: replace(table, tags=tuple(each for each in table.tags if each[0] != name))

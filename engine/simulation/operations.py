@@ -37,7 +37,7 @@ from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import BATCH_PREFIX, create_batch_tag
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
-from filestore.tag.tags import create_tag, delete_tag, expired_tags, replace_tag
+from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
@@ -242,6 +242,11 @@ def file_operations(number: int) -> list[SimulatedOperation]:
             run=lambda session: replace_tag(session.table().store, TAG, snapshot_id=3),
         ),
         make(
+            name="rename-tag", effect=_on_table(model.rename_tag(TAG, f"r{number}")),
+            otherwise=(_on_table(model.rename_tag(TAG, f"r{number}", keeps=True)),),
+            run=lambda session: rename_tag(session.table().store, TAG, f"r{number}"),
+        ),
+        make(
             name="delete-tag", effect=_on_table(model.untag(TAG)),
             run=lambda session: delete_tag(session.table().store, TAG),
         ),
@@ -316,7 +321,7 @@ WITH_BRANCH: Final = frozenset(
 """Operations that need the branch of the setup."""
 
 
-WITH_TAG: Final = frozenset({"replace-tag", "delete-tag"})
+WITH_TAG: Final = frozenset({"replace-tag", "rename-tag", "delete-tag"})
 """Operations that need the tag of the setup."""
 
 

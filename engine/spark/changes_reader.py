@@ -13,9 +13,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from engine.checkpoint.admission import ReadLimit
 from engine.request.read_keys import CHANGES_OPTION, STREAM_KEYS
 from engine.spark.named_table import named_table
 from engine.spark.read_options import ReadOptions, spelled_options, stream_options

@@ -25,6 +25,7 @@ from typing import Final
 
 import pyspark
 
+from engine.broker.class_archive import may_be_mapped
 from engine.broker.jars import cache_dir
 
 SWITCH: Final = "FLUVIAL_CLASS_ARCHIVE"
@@ -62,7 +63,7 @@ def class_sharing() -> Iterator[None]:
     archive = spark_archive()
     if archive is None:
         yield
-    elif archive.exists():
+    elif may_be_mapped(archive):
         os.environ[SUBMIT_OPTIONS] = " ".join(filter(None, (given, options_for(archive))))
         try:
             yield
@@ -72,7 +73,8 @@ def class_sharing() -> Iterator[None]:
                 os.environ[SUBMIT_OPTIONS] = given
     else:
         yield
-        _make_at_exit(archive)
+        if not archive.exists():
+            _make_at_exit(archive)
 
 
 def is_on() -> bool:
@@ -103,6 +105,7 @@ def make_archive(archive: Path, train: Callable[[str], None], check: Callable[[P
             note.write_text("no archive was made\n", encoding="utf-8")  # unless what follows ends well
             train(" ".join((f"-XX:ArchiveClassesAtExit={part}", *_QUIET)))
             if part.exists() and check(part):
+                part.chmod(0o600)
                 part.replace(archive)
                 note.write_text("", encoding="utf-8")
                 for old in sorted(archive.parent.glob("spark-*.jsa"), key=lambda each: each.stat().st_mtime)[:-_KEPT]:

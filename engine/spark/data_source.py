@@ -4,9 +4,10 @@ Spark finds it by the installed module ``pyspark_fluvial``. This module only nam
 they are used: every session imports it, and the process in which Spark looks for sources.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class FluvialDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
+        from engine.checkpoint.admission import without_checkpoint
         from engine.request.place_options import TABLE_ID
         from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
         from engine.spark.read_options import ReadOptions
@@ -34,7 +36,7 @@ class FluvialDataSource(DataSource):
         if names_system_table(self.options):
             schema, table_id = system_schema(self.options)
         else:
-            read = ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS))
+            read = ReadOptions.parse(without_checkpoint(self.options), (*BATCH_KEYS, *STREAM_KEYS))
             schema, table_id = read.spark_schema(), read.table.store.table_id()
         if table_id and TABLE_ID not in self.options:
             self.options[TABLE_ID] = table_id  # Spark keeps this object with the frame
@@ -55,20 +57,11 @@ class FluvialDataSource(DataSource):
             return SystemReader(self.options, schema)
         return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema)
 
-    def streamReader(self, schema: StructType) -> "HybridStreamReader":
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":
         """Reader of a snapshot and then of what follows."""
-        from engine.request.read_keys import CHANGES_OPTION, STREAM_KEYS
-        from engine.spark.read_options import ReadOptions, stream_options
-        from engine.spark.system_reader import ChangeStreamReader, names_system_table
-        from engine.stream.reader import HybridStreamReader
+        from engine.checkpoint.admission import fitting_reader, without_checkpoint
 
-        if CHANGES_OPTION in self.options:
-            from engine.spark.changes_reader import ChangesStreamReader
-
-            return ChangesStreamReader(self.options, schema)
-        if names_system_table(self.options):
-            return ChangeStreamReader(self.options, schema)
-        return HybridStreamReader(stream_options(ReadOptions.parse(self.options, STREAM_KEYS), schema))
+        return fitting_reader(_stream_reader(without_checkpoint(self.options), schema), self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "StagedBatchWriter":
         """Writer of a frame with these columns, in mode append or overwrite."""
@@ -84,3 +77,18 @@ class FluvialDataSource(DataSource):
         from engine.spark.writer.staged_writer import StagedStreamWriter
 
         return StagedStreamWriter(WriteOptions.parse(self.options, STREAM_WRITE_KEYS), schema, overwrite)
+
+
+def _stream_reader(options: Mapping[str, str], schema: StructType) -> "HybridStreamReader":
+    from engine.request.read_keys import CHANGES_OPTION, STREAM_KEYS
+    from engine.spark.read_options import ReadOptions, stream_options
+    from engine.spark.system_reader import ChangeStreamReader, names_system_table
+    from engine.stream.reader import HybridStreamReader
+
+    if CHANGES_OPTION in options:
+        from engine.spark.changes_reader import ChangesStreamReader
+
+        return ChangesStreamReader(options, schema)
+    if names_system_table(options):
+        return ChangeStreamReader(options, schema)
+    return HybridStreamReader(stream_options(ReadOptions.parse(options, STREAM_KEYS), schema))

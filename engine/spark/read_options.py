@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from engine.lineage.origins import JOB_KEY
@@ -20,12 +19,13 @@ from engine.request.read_keys import BATCH_KEYS, DIFF_KEYS, STREAM_KEYS
 from engine.request.read_request import ReadRequest, metadata_columns, wanted_difference
 from engine.spark.named_table import is_place_key, named_table
 from engine.stream.options import StreamOptions
+from engine.stream.position.start import parse_start
 from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.spark_types import spark_schema
+from engine.types.spark_types import arrow_schema, spark_schema
 from filestore.options.references import with_secrets
-from filestore.options.table_options import canonical_options
+from filestore.options.table_options import TableOptions, canonical_options
 from filestore.table import FileTable
 
 _READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
@@ -81,9 +81,11 @@ class ReadOptions:
         """The columns to read, then ``_row_kind`` with ``read.changelog``, then the metadata columns asked for.
 
         Raises:
-            InvalidInputError: a chosen column does not exist, or there is no such state.
+            InvalidInputError: a chosen column does not exist, there is no such state, or ``log.scan`` lacks its time.
         """
         table, options = self._at_its_schema(), self.table.options
+        if TableOptions.log_scan.key in self.given:  # of streams alone: refused by load(), before a query runs
+            parse_start(options, self.given)
         schema = spark_schema(table.schema.fields_of(self.columns) if self.columns else table.schema.fields)
         if options.read_changelog:
             if options.log_deletes_have_key_only:
@@ -108,7 +110,7 @@ class ReadOptions:
 def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
     """The stream of a reader, in the columns that Spark wants. Raises: InvalidInputError."""
     read.table.schema.fields_of(read.columns)
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     return StreamOptions.parse(read.table, read.given, wanted, filter=read.filter, job=read.job)
 
 

@@ -12,6 +12,7 @@ from engine.stream.position.place import ConsumerPlace
 from engine.stream.position.plan import ReadTarget, counted, end_of_log
 from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind, offsets_of_time
+from filestore.snapshot.changelogs import changelog_as_of
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
@@ -49,7 +50,7 @@ class Beginning:
             seen_id = start.snapshot_id or 0
             return self._behind(seen_id, self._history.facts(seen_id).offsets if seen_id else LogOffsets())
         if start.kind is StartKind.CHANGES:
-            return self._changes_of(self._existing(start.snapshot_id))
+            return self._changes_of(self._known(start.snapshot_id))
         assert start.time_ms is not None
         return self._at_time(start.time_ms)
 
@@ -90,7 +91,7 @@ class Beginning:
         before_id = snapshot_id - 1
         if before_id == 0:
             return self._behind(0, LogOffsets())
-        if self._history.exists(before_id):
+        if self._history.is_known(before_id):
             return self._behind(before_id, self._history.facts(before_id).offsets)
         if not self._history.has_changes(snapshot_id):
             return self._behind(snapshot_id, self._history.facts(snapshot_id).offsets)
@@ -98,7 +99,9 @@ class Beginning:
         return counted(self._behind(before_id, offsets).before_splits(Phase.FILES, before_id, offsets), self._history)
 
     def _at_time(self, time_ms: int) -> Position:
-        before = self._store.snapshots.as_of(time_ms - 1, now_ms=self._store.clock.now_ms())
+        store = self._store
+        before = store.snapshots.as_of(time_ms - 1, now_ms=store.clock.now_ms())
+        before = before or changelog_as_of(store.io, store.paths, time_ms - 1)
         facts = None if before is None else self._history.facts(before.id)
         base_id = 0 if before is None else before.id
         earliest = self._store.snapshots.earliest_id() or 1
@@ -129,6 +132,11 @@ class Beginning:
         if newest is not None and next_id > newest.id:
             return self._behind(newest.id, self._history.facts(newest.id).offsets)
         return self._changes_of(next_id)
+
+    def _known(self, snapshot_id: int | None) -> int:
+        """Of a snapshot, or of a changelog that outlived it. Raises: InvalidInputError: there is neither."""
+        assert snapshot_id is not None
+        return snapshot_id if self._history.is_known(snapshot_id) else self._existing(snapshot_id)
 
     def _existing(self, snapshot_id: int | None) -> int:
         assert snapshot_id is not None

@@ -15,6 +15,7 @@ from filestore.changelog.snapshot_changes import (
     plan_changelog,
     plan_changes,
     plan_diff,
+    plan_kept_changes,
 )
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.byte_cache import ByteCache
@@ -24,6 +25,7 @@ from filestore.scan.row_expiry import RowExpiry, moment_of
 from filestore.scan.snapshot_files import live_files
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource, changes_of, known_unlogged, offsets_before
+from filestore.snapshot.changelogs import find_changelog
 from filestore.snapshot.lost_files import LostFileError, SnapshotExpiredError
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
@@ -118,6 +120,10 @@ class TableHistory:
         """Whether a snapshot can still be read, as a snapshot or through a tag."""
         return self.store.snapshots.exists(snapshot_id) or self.store.snapshots.find_kept(snapshot_id) is not None
 
+    def is_known(self, snapshot_id: int) -> bool:
+        """Whether the changes behind a snapshot can be read: it can itself, or a changelog outlived it."""
+        return self._find(snapshot_id) is not None
+
     def has_changes(self, snapshot_id: int) -> bool:
         """Whether a commit has changes for a stream, in the log or in files."""
         snapshot = self._read(snapshot_id)
@@ -211,7 +217,7 @@ class TableHistory:
 
     def _plan_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
         after = self._read(after_id)
-        before = self._find(before_id) if before_id else None
+        before = self.store.snapshots.find_kept(before_id) if before_id else None
         try:
             if self._is_exact or after_id != before_id + 1:
                 return plan_diff(
@@ -219,6 +225,8 @@ class TableHistory:
                 )
             if self._changelog_level:
                 return plan_changelog(self.store, before, after)
+            if after.changelog_manifest_list is not None and not self.exists(after_id):
+                return plan_kept_changes(self.store, after)
             return plan_changes(self.store, before, after)
         except LostFileError:
             raise
@@ -285,7 +293,8 @@ class TableHistory:
     def _find(self, snapshot_id: int) -> Snapshot | None:
         snapshot = self._snapshots.find(snapshot_id)
         if snapshot is None:
-            snapshot = self.store.snapshots.find_kept(snapshot_id)
+            store = self.store
+            snapshot = store.snapshots.find_kept(snapshot_id) or find_changelog(store.io, store.paths, snapshot_id)
             if snapshot is not None:
                 self._snapshots.keep(snapshot_id, snapshot)
                 if self._newest is None or snapshot.id >= self._newest.id:

@@ -72,6 +72,12 @@ class StreamOptions:
     waits_for_commits: bool = False  # rows of an eventual log come when a snapshot has them, not before
 
     @property
+    def lacks_replaced_rows(self) -> bool:
+        """Whether an update of a key comes without the row that it replaces: sums of such changes are wrong."""
+        has_upserts = self.log is not None and bool(self.log.key_names) and not self.log.keeps_update_before
+        return has_upserts and not self.is_exact
+
+    @property
     def columns(self) -> list[str]:
         """The table's columns to read, for rows or for the filter, in the table's order."""
         wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}

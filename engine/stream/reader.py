@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from engine.checkpoint.admission import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from engine.lineage.origins import SourceRead, start_of_run
 from engine.lineage.stream_job import report_read
 from engine.stream.options import StreamOptions

@@ -6,12 +6,22 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.lineage.lineage import lineage_of
 from engine.lineage.settings import OpenCatalog
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+from engine.system_tables.names import CATALOG_DATABASES
 from engine.table import Table
 from filestore.options.secrets import without_secrets
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.system_table import INSTANT, LOCAL_TIME
 from lsm.errors import FluvialError
+
+
+def shown_databases(catalog: OpenCatalog) -> list[str]:
+    """The databases that users see, sorted: their own, ``sys``, and ``paimon`` where lineage is recorded."""
+    is_recorded = lineage_of(catalog) is not None
+    own = [name for name in CATALOG_DATABASES if name != LINEAGE_DATABASE or is_recorded]
+    return sorted({*catalog.list_databases(), *own})
 
 
 class Tables(OpenCatalog, Protocol):
@@ -22,6 +32,9 @@ class Tables(OpenCatalog, Protocol):
 
     def table(self, name: str) -> Table:
         """Open ``database.table``."""
+
+    def described(self, name: str) -> Table:
+        """Open ``database.table``, also if it cannot be read."""
 
 
 _PLACE: Final = (
@@ -59,25 +72,23 @@ def _tables(catalog: Tables) -> list[dict[str, Any]]:
     rows = []
     for place, table, problem in _opened(catalog):
         row: dict[str, Any] = {**place, "table_type": "table", "partitioned": False, "primary_key": False}
-        if table is None:
-            rows.append(row | {"problem": problem})
-            continue
-        partitions = SYSTEM_TABLES["partitions"].read(table.store)
-        latest = table.latest_snapshot()
-        first = table.store.schema_of(min(table.store.schemas.ids()))
-        rows.append(
-            row
-            | {
+        if table is not None:
+            latest = table.latest_snapshot()
+            row |= {
                 "partitioned": bool(table.schema.partition_keys),
                 "primary_key": bool(table.schema.primary_keys),
-                "created_at": first.time_ms,
+                "created_at": table.store.schema_of(min(table.store.schemas.ids())).time_ms,
                 "updated_at": table.schema.time_ms if latest is None else max(latest.time_ms, table.schema.time_ms),
+            }
+        if table is not None and table.closed is None:
+            partitions = SYSTEM_TABLES["partitions"].read(table.store)
+            row |= {
                 "record_count": _sum(partitions, "record_count"),
                 "file_size_in_bytes": _sum(partitions, "file_size_in_bytes"),
                 "file_count": _sum(partitions, "file_count"),
                 "last_file_creation_time": pc.max(partitions.column("last_update_time")).as_py(),
             }
-        )
+        rows.append(row | {"problem": problem})
     return rows
 
 
@@ -88,7 +99,7 @@ def _sum(rows: pa.Table, name: str) -> int:
 def _partitions(catalog: Tables) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for place, table, _ in _opened(catalog):
-        if table is not None and table.schema.partition_keys:
+        if table is not None and table.closed is None and table.schema.partition_keys:
             names = ("record_count", "file_size_in_bytes", "file_count")
             for each in SYSTEM_TABLES["partitions"].read(table.store).to_pylist():
                 found = {name: each[name] for name in names}
@@ -111,12 +122,13 @@ def _catalog_options(catalog: Tables) -> list[dict[str, Any]]:
 
 
 def _opened(catalog: Tables) -> Iterator[tuple[dict[str, str], Table | None, str | None]]:
-    """Every table, opened; a table that cannot be opened is returned as a problem, so that the others are listed."""
+    """Every table, opened to be described, and why it cannot be read; None where not even its schema can."""
     for database in catalog.list_databases():
         for name in catalog.list_tables(database):
             place = {"database_name": database, "table_name": name}
             try:
-                yield place, catalog.table(f"{database}.{name}"), None
+                table = catalog.described(f"{database}.{name}")
+                yield place, table, table.closed
             except FluvialError as error:
                 yield place, None, str(error)
 

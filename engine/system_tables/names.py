@@ -22,7 +22,10 @@ SYSTEM_DATABASE: Final = "sys"
 CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")
 LINEAGE_TABLES: Final = tuple(lineage.LINEAGE_SCHEMAS)
 """Tables of database ``paimon``; tables of ``sys`` take precedence where names are the same."""
-CATALOG_DATABASES: Final = {SYSTEM_DATABASE: (*CATALOG_TABLES, *LINEAGE_TABLES), lineage.DATABASE: LINEAGE_TABLES}
+CATALOG_DATABASES: Final = {
+    SYSTEM_DATABASE: tuple(dict.fromkeys((*CATALOG_TABLES, *LINEAGE_TABLES))),
+    lineage.DATABASE: LINEAGE_TABLES,
+}
 """Databases of every catalog, and their tables. A user's table takes precedence over one of ``paimon``."""
 
 
@@ -45,6 +48,18 @@ class SystemName:
         if self.table is None:
             return f"{self.database}.{self.system}"
         return f"{on_branch_name(self.table, self.branch)}{SEPARATOR}{self.system}"
+
+
+class HasDatabases(Protocol):
+    """The part of a catalog that names of databases need."""
+
+    def list_databases(self) -> list[str]:
+        """Names of the users' databases."""
+
+
+def has_database(catalog: HasDatabases, name: str) -> bool:
+    """Whether there is a database of this name, a user's or one that every catalog has."""
+    return name in CATALOG_DATABASES or name in catalog.list_databases()
 
 
 def is_system_name(name: str) -> bool:

@@ -54,7 +54,7 @@ class SystemRead(ArrowRows):
     def files(self) -> FileTable:
         """The table that the rows are about, on the branch that is named."""
         assert self.name.table is not None, "tables of the catalog are about all tables"
-        files: FileTable = self.catalog.table(on_branch_name(self.name.table, self.name.branch)).files
+        files: FileTable = self.catalog.described(on_branch_name(self.name.table, self.name.branch)).files
         return files
 
     @cached_property

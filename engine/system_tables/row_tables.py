@@ -107,6 +107,8 @@ def snapshot_of_read(files: FileTable, given: Mapping[str, str]) -> tuple[FileTa
     Raises:
         InvalidInputError: there is no such snapshot, or the options contradict each other.
     """
+    if files.store.closed is not None and not given:  # nothing of it is read, and its own options may be the reason
+        return files, files.store.snapshots.latest()
     state = find_snapshot(*open_for_read(files, given))
     return state.table, state.snapshot
 

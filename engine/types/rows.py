@@ -23,16 +23,17 @@ UNAVAILABLE_COLUMN: Final = "_unavailable"
 
 
 def change_rows(
-    batch: pa.RecordBatch, table: TableView, *, may_lack_values: bool = False
+    batch: pa.RecordBatch, table: TableView, *, marks: pa.Array | None = None
 ) -> tuple[pa.RecordBatch, pa.Array | None]:
     """The rows in the table's column order and types, and the kind of each row.
 
     Kinds come from the column ``_row_kind``, else from the table's ``rowkind.field``; None: all rows are inserts.
 
     Args:
-        batch: columns by name; nullable columns may be missing, unknown columns are refused.
+        batch: columns by name; nullable columns may be missing, unknown columns are refused. A null becomes the default
+            of its column.
         table: the table.
-        may_lack_values: columns but those of the key may be null even if they are NOT NULL.
+        marks: (n,) names of columns that are filled in later: but those of the key they may be null.
 
     Returns:
         (n rows, (n,) int8 kinds or None).
@@ -45,8 +46,8 @@ def change_rows(
     if index >= 0 and ROW_KIND_COLUMN not in table.schema.column_names:
         kinds = _kinds_of(batch.column(index).cast(pa.string()))
         batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
-    schema = _fillable(table.schema) if may_lack_values else table.schema
-    rows = conform_batch(batch, schema, rounds=table.options.write_round_values)
+    schema = table.schema if marks is None else _fillable(table.schema)
+    rows = conform_batch(batch, schema, rounds=table.options.write_round_values, left_out=_left_out(schema, marks))
     field = table.options.rowkind_field
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)
@@ -80,7 +81,21 @@ def change_parts(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatc
             f"names of columns are a list of texts: column={UNAVAILABLE_COLUMN} type={marks.type} fix='cast it'"
         )
     marks = marks.cast(pa.list_(pa.string()))
-    return *change_rows(batch.drop_columns([UNAVAILABLE_COLUMN]), table, may_lack_values=True), marks
+    return *change_rows(batch.drop_columns([UNAVAILABLE_COLUMN]), table, marks=marks), marks
+
+
+def _left_out(schema: TableSchema, marks: pa.Array | None) -> dict[str, pa.Array]:
+    """(n,) bool by column with a default: the rows whose value is filled in later."""
+    names = [] if marks is None else [field.name for field in schema.fields if field.default_value is not None]
+    return {name: _names(marks, name) for name in names}
+
+
+def _names(marks: pa.Array, name: str) -> pa.Array:
+    """(n,) whether a name is among the marks of a row."""
+    found = np.zeros(len(marks), np.bool_)
+    is_it = np.asarray(pc.fill_null(pc.equal(pc.list_flatten(marks), name), False))
+    found[np.asarray(pc.list_parent_indices(marks))[is_it]] = True
+    return pa.array(found)
 
 
 def _fillable(schema: TableSchema) -> TableSchema:

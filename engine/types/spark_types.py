@@ -5,15 +5,18 @@ Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``Time
 """
 
 import difflib
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
+import pyspark
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
 from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
@@ -23,6 +26,10 @@ from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
 
+_TIME: Final[type[T.DataType] | None] = getattr(T, "TimeType", None)  # since 4.1
+_IN_UTC: Final[Mapping[str, str]] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+)  # before 4.2 Spark has no other
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BOOLEAN": T.BooleanType(),
     "TINYINT": T.ByteType(),
@@ -36,7 +43,7 @@ _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "VARCHAR": T.StringType(),
     "BINARY": T.BinaryType(),
     "VARBINARY": T.BinaryType(),
-    "TIME": T.TimeType(3),
+    **({} if _TIME is None else {"TIME": _TIME(3)}),
     "VARIANT": T.VariantType(),
     "TIMESTAMP": T.TimestampNTZType(),
     "TIMESTAMP_LTZ": T.TimestampType(),
@@ -79,7 +86,31 @@ def spark_type(data_type: DataType) -> T.DataType:
         return T.MapType(spark_type(data_type.element), T.IntegerType(), False)
     if data_type.root == "ROW":
         return spark_schema(data_type.fields)
-    raise InvalidInputError(f"type has no spark equivalent: type={data_type.root}")
+    known = " fix='use Spark 4.1, or leave the column out of the read'" if data_type.root == "TIME" else ""
+    raise InvalidInputError(f"type has no spark equivalent: type={data_type.root} spark={pyspark.__version__}{known}")
+
+
+def arrow_schema(schema: T.StructType) -> pa.Schema:
+    """What Spark takes and gives for rows of a schema; moments are microseconds in UTC."""
+    found: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
+    return found
+
+
+def is_time(given: T.DataType) -> bool:
+    """Whether a type is a time of the day, which Spark has since 4.1."""
+    return _TIME is not None and isinstance(given, _TIME)
+
+
+def described_schema(fields: Sequence[DataField]) -> T.StructType:
+    """``spark_schema`` of a table that is only described: a column of a type that Spark has not is VOID."""
+    return T.StructType([_described_field(field) for field in fields])
+
+
+def _described_field(field: DataField) -> T.StructField:
+    try:
+        return spark_schema([field])[0]
+    except InvalidInputError:
+        return T.StructField(field.name, T.NullType())
 
 
 def spark_schema(fields: Sequence[DataField]) -> T.StructType:
@@ -124,7 +155,7 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
             _refuse_intervals(column.dataType)
             _refuse_collations(column.dataType)
             given = T.StringType() if isinstance(column.dataType, (T.CharType, T.VarcharType)) else column.dataType
-            arrow = with_stored_times(to_arrow_type(given, timezone="UTC"))
+            arrow = with_stored_times(to_arrow_type(given, **_IN_UTC))
             data_type = data_type_of(arrow, nullable=column.nullable)
         except (InvalidInputError, PySparkTypeError) as error:
             raise InvalidInputError(
@@ -144,7 +175,7 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
 
 def _refuse_fine_times(given: T.DataType) -> None:
     for each in _parts(given):
-        if isinstance(each, T.TimeType) and each.precision > _TIME_DIGITS:
+        if is_time(each) and each.precision > _TIME_DIGITS:
             raise InvalidInputError(f"TIME holds milliseconds: fix='cast it AS TIME({_TIME_DIGITS})'")
 
 
@@ -347,7 +378,7 @@ def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:
         )
     if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
         return True
-    if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
+    if is_time(given) and is_time(wanted):
         return True  # a cast would cut digits off unseen; the writer refuses them
     return type(given) is type(wanted) and bool(given == wanted)
 

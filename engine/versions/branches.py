@@ -13,7 +13,7 @@ from engine.log.table_topic import NewLog, make_topic, remove_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
-from filestore.branch.main_replacement import MainReplaced
+from filestore.branch.former_main import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_place import TOPIC_KEY
@@ -85,10 +85,11 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     return deleted
 
 
-def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainReplaced:
+def replace_main(store: TableStore, name: str, *, force: bool = False, dry_run: bool = False) -> MainReplaced:
     """Make a branch the main one, drop the old main, and its topic.
 
     Readers and writers of the branch continue. When this dies, run it again; a topic that is left belongs to no table.
+    A dry run changes nothing.
 
     Raises:
         UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
@@ -96,7 +97,9 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
     """
     old = TableLog.of(FileTable(store).on_branch(MAIN_BRANCH), EVEN_UNTRACKED)
     topics = None if old is None else old.reached_topics()
-    done = main_replacement.replace_main(store, name, force=force)
+    done = main_replacement.replace_main(store, name, force=force, dry_run=dry_run)
+    if dry_run:
+        return done
     now = FileTable(store).on_branch(MAIN_BRANCH)
     if old is not None and topics is not None and all(each.topic != old.topic for each in logs_of(now.store)):
         remove_topic(topics, old)

@@ -36,6 +36,7 @@ from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from filestore.write.batch_names import BatchNames
 from filestore.write.table_write import TableWrite
 from logstore.log.kept_writers import KeptWriters, writers_of_process
 from logstore.log.marker import CommitMarker
@@ -235,6 +236,10 @@ def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[Bucke
 class _Part:
     def __init__(self, spec: BatchSpec) -> None:
         self._spec = spec
+        if spec.log is not None:  # its marker names the files
+            store = spec.table.store
+            names = BatchNames(names=store.names, query=spec.commit_user, batch=spec.batch_id)
+            self._spec = spec = replace(spec, table=replace(spec.table, store=replace(store, names=names)))
         self._write = TableWrite(
             spec.table,
             max_sequence_numbers=spec.max_sequence_numbers,

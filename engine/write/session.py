@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from engine.checkpoint.saved_checkpoints import CheckpointPlace
-from engine.compaction.background import BackgroundCompaction, CompactionFailures, is_awaited_by_readers
+from engine.compaction.background import BackgroundCompaction, CompactionFailures
 from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
 from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
@@ -358,7 +358,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             follow_overwrite(self._table, self._options)
         elif self._upkeep is Upkeep.BATCH:
             compact_if_forced(self._store, self._options, self._writer.live)
-        elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or is_awaited_by_readers(self._store)):
+        elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or self._compaction.is_awaited):
             self._compaction.after_commit(self._writer.live)
         if self._housekeeping is not None:
             self._housekeeping.after_commit()

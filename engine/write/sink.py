@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from engine.compaction.background import CompactionFailures
 from engine.compaction.dedicated import is_write_only
+from engine.kafka.dead_letters import LettersPart
 from engine.lineage.batch_origin import reads_beside
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
@@ -31,7 +32,7 @@ from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
 from engine.write.truncation.detection import TruncatedBatchError
-from engine.write.truncation.emptying import empty_before, place_of_truncate, rows_behind
+from engine.write.truncation.emptying import empty_before, place_of_truncate, rows_behind, sending_letters
 from engine.write.unavailable.filling import Refuse
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules
@@ -117,7 +118,8 @@ class StreamSink:
         if self._triggers is not None:
             self._triggers.note_earlier(frame)
         try:
-            done = self._session.write(frame, batch_id=batch_id)
+            with sending_letters(frame, LettersPart.BEFORE):
+                done = self._session.write(frame, batch_id=batch_id)
         except TruncatedBatchError:
             done = self._written_behind_truncate(self._session, frame, batch_id)
         self._last_commit = CommitHandle.of(done, self._table.store)
@@ -145,14 +147,15 @@ class StreamSink:
         self, session: WriteSession[DataFrame], frame: DataFrame, batch_id: int
     ) -> CommitResult:
         """The batch without what came before a truncate of the source, behind a commit that empties the table."""
-        place = place_of_truncate(frame, self._table.name)
+        with sending_letters(frame, LettersPart.NONE):
+            place = place_of_truncate(frame, self._table.name)
         session.check_run(f"truncate batch={batch_id}")
         session.close()
         self._session = None  # also for what follows: this one's runner has learned from rows that are not the source's
         empty_before(self._table, self._commit_user(frame), batch_id)
         logger.info("the source was truncated, and so is the table: table=%s batch=%d", self._table.name, batch_id)
         rest = rows_behind(frame, place)
-        with self._opened(rest, batch_id) as last:
+        with self._opened(rest, batch_id) as last, sending_letters(frame, LettersPart.BEHIND):
             return last.write(rest, batch_id=batch_id)
 
     def _commit_user(self, frame: DataFrame) -> str:

@@ -12,18 +12,18 @@ A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. Th
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from filestore.branch.branches import branch_to_work_on, read_branch
 from filestore.branch.creation import without_main_log
-from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
+from filestore.branch.files import clear_branch, copy_files
+from filestore.branch.former_main import AFTER_MOVE, WAS, MainReplaced, drop, planned_drop
 from filestore.branch.merge_history import common_snapshot
 from filestore.branch.table_directory import clear_table_directory, matching_directories
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import branch_options, read_branch_log
-from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import (
     Operation,
     Work,
@@ -32,9 +32,7 @@ from filestore.layout.branch_state import (
     creation_id,
     is_sealed,
     main_branch,
-    read_origin,
     read_work,
-    replace_work,
     seal,
     set_main_branch,
     unseal,
@@ -44,8 +42,8 @@ from filestore.layout.former_mains import FormerMain, add_former_main
 from filestore.layout.nearest_names import some_text
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import TableOptions
-from filestore.refs.branch_origins import branch_made_from, origin_of, parent_of
-from filestore.refs.live_references import ReferenceKind, all_references, branch_names, on_branch
+from filestore.refs.branch_origins import origin_of, parent_of
+from filestore.refs.live_references import branch_names, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -53,45 +51,35 @@ from filestore.table_store import TableStore
 from filestore.tag.savepoints import adopt_savepoints
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
-_WAS: Final = "was"
 _TO_MAIN: Final = Work(operation=Operation.REWRITE, arguments={"to": MAIN_BRANCH})
-_AFTER_MOVE: Final = Work(operation=Operation.DELETE, arguments={"replaced": True})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MainReplaced:
-    """The result of replacing the main branch."""
-
-    main: str  # the new main branch
-    dropped: str  # the previous main branch
-    snapshot_count: int = 0  # dropped snapshots
-    data: frozenset[str] = frozenset()  # paths of data and changelog files that only it used
-    size_bytes: int = 0
-
-
-def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainReplaced:
+def replace_main(store: TableStore, name: str, *, force: bool = False, dry_run: bool = False) -> MainReplaced:
     """Make a branch the main one and drop the old main. Idempotent: rerun it after a crash.
 
     Args:
         store: on any branch.
         name: name of the branch. ``main``, if another branch replaced it: moves that one into the table's directory, so
             that other engines find the data under the table's name again; its writers must reopen the table.
+        dry_run: change nothing; the result is that of the replacement.
         force: allow it when the old main has a log and the branch has none: streams of the table continue without it.
 
     Raises:
         InvalidInputError: no such branch, it is main already, it was created from another branch, or main has a log, or
-            a savepoint of a later commit, that would be lost.
+            a savepoint of a later commit, that would be lost. A dry run raises the same.
         ConflictError: another operation on the branch is in progress.
     """
     store, main = store.as_found, main_branch(store.io, store.paths.root)
     now = replace(store, main_branch=main)
     if name == main:
-        return _complete(now, main)
+        return _complete(now, main, dry_run=dry_run)
+    if dry_run:
+        return _planned(now, name, force=force)
     if name == MAIN_BRANCH:
         return _move_back(now, main)
     branch_to_work_on(now, name, Operation.REPLACE_MAIN)
     old, branch = on_branch(now, main), on_branch(now, name)
-    work = Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})
+    work = Work(operation=Operation.REPLACE_MAIN, arguments={WAS: main})
     with working(store.io, branch.paths, work), _sealing(old, branch) as sealer:
         read_branch(now, name)  # it may have been deleted before this operation began
         common = _common(old, branch)
@@ -113,7 +101,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         if not branch.schemas.ids():  # the table was made again under its name: nothing of it is dropped
             set_main_branch(store.io, store.paths.root, MAIN_BRANCH)
             check_is_same_table(old)
-        return _drop(replace(now, main_branch=name), main)
+        return drop(replace(now, main_branch=name), main)
 
 
 def check_can_be_main(store: TableStore, name: str, *, force: bool = False) -> None:
@@ -143,22 +131,38 @@ def interrupted_replacements(store: TableStore) -> list[tuple[Work, str]]:
         work = None if name == MAIN_BRANCH else read_work(store.io, store.paths.with_branch(name))
         if work is not None and work.operation is Operation.REPLACE_MAIN:
             found.append((work, name))
-        elif work in (_TO_MAIN, _AFTER_MOVE):
+        elif work in (_TO_MAIN, AFTER_MOVE):
             found.append((work, MAIN_BRANCH if name == main else main))
     return found
 
 
-def _complete(store: TableStore, main: str) -> MainReplaced:
+def _planned(store: TableStore, name: str, *, force: bool) -> MainReplaced:
+    """The result of a replacement that is not begun."""
+    main = store.main_branch
+    old = on_branch(store, main)
+    if name == MAIN_BRANCH:  # the same files, in another directory
+        return MainReplaced(main=name, dropped=main, snapshot_count=len(old.snapshots.ids()))
+    read_branch(store, name)
+    branch = on_branch(store, name)
+    common = _common(old, branch)
+    _check_nothing_is_lost(old, branch, common, force=force)
+    return planned_drop(replace(store, main_branch=name), main, common)
+
+
+def _complete(store: TableStore, main: str, *, dry_run: bool) -> MainReplaced:
     """Complete a replacement that crashed after the switch."""
     for name in branch_names(store):
         paths = store.paths.with_branch(name)
         work = None if name == MAIN_BRANCH else read_work(store.io, paths)
         if name == main and work is not None and work.operation is Operation.REPLACE_MAIN:
-            done = _drop(store, str(work.arguments[_WAS]))
+            was = str(work.arguments[WAS])
+            if dry_run:
+                return planned_drop(store, was, None)
+            done = drop(store, was)
             complete_work(store.io, paths)
             return done
-        if name != main and work in (_TO_MAIN, _AFTER_MOVE):
-            return _drop(store, name)
+        if name != main and work in (_TO_MAIN, AFTER_MOVE):
+            return planned_drop(store, name, None) if dry_run else drop(store, name)
     raise InvalidInputError(f"this is the main branch already: table={store.name} branch={main}")
 
 
@@ -322,65 +326,6 @@ def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopt
 # ---- after
 
 
-def _drop(store: TableStore, was: str) -> MainReplaced:
-    """Delete the former main branch with its successor's tags as a branch, and the files that only these used."""
-    old, new = on_branch(store, was), on_branch(store, store.main_branch)
-    if was != MAIN_BRANCH:
-        replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and fails its writers
-    life, let_go = _life_of(new), set(_own_tags(old, new))
-    gone = {
-        each
-        for each in all_references(store)
-        if each.branch == was
-        or (each.branch == store.main_branch and each.kind is ReferenceKind.TAG and each.name in let_go)
-    }
-    unused = files_only_of(store, gone)
-    done = MainReplaced(
-        main=store.main_branch,
-        dropped=was,
-        snapshot_count=len(old.snapshots.ids()),
-        data=unused.data,
-        size_bytes=size_of(store.io, unused),
-    )
-    if _life_of(new) != life or main_branch(store.io, store.paths.root) != store.main_branch:
-        # what was found is not only the former main's; from here on each name is unique, whatever comes later
-        raise InvalidInputError(
-            f"table was dropped, renamed or made again, or has another main branch: table={store.name} "
-            f"branch={store.main_branch} fix='open it again, and look which branch is main'"
-        )
-    for name in let_go:
-        store.io.delete(new.paths.tag(name))
-    delete_unused(store, unused)
-    if was == MAIN_BRANCH:
-        clear_table_directory(store, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: was}))
-    else:
-        clear_branch(store.io, old.paths)
-        complete_work(store.io, old.paths)
-    store.refs_changed()
-    return done
-
-
-def _life_of(branch: TableStore) -> tuple[object, ...]:
-    """What a branch of a table that was made again does not share."""
-    first = next(iter(branch.schemas.ids()), None)
-    schema = None if first is None else branch.schemas.find(first)
-    return creation_id(branch.io, branch.paths), None if schema is None else (schema.table_uuid, schema.identity)
-
-
-def _own_tags(old: TableStore, new: TableStore) -> Iterator[str]:
-    """The tags that kept what was merged from a branch, and where it began, unless another branch began there.
-
-    Without merge tags that were tags of the old main too.
-    """
-    origin = read_origin(new.io, new.paths)
-    start = origin.tag if origin is not None and origin.owns_tag else None
-    for name in new.snapshots.tag_names():
-        kept, before = new.snapshots.find_tag(name), old.snapshots.find_tag(name)
-        is_merge = is_merge_tag(name) and not (before is not None and kept is not None and before.ref == kept.ref)
-        if kept is not None and (is_merge or name == start) and branch_made_from(new, name, kept) is None:
-            yield name
-
-
 def _move_back(store: TableStore, main: str) -> MainReplaced:
     """Move the main branch into the table's directory."""
     io, here, there = store.io, store.paths.with_branch(main), store.paths.with_branch(MAIN_BRANCH)
@@ -397,4 +342,4 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
         after = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
         io.replace(there.schema(after.id), after.to_json().encode())
     set_main_branch(io, store.paths.root, MAIN_BRANCH)
-    return _drop(replace(store, main_branch=MAIN_BRANCH), main)
+    return drop(replace(store, main_branch=MAIN_BRANCH), main)

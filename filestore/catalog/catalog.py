@@ -191,13 +191,17 @@ class FileCatalog:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
 
-    def table(self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None) -> FileTable:
+    def table(
+        self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None,
+        to_describe: bool = False,
+    ) -> FileTable:  # fmt: skip
         """Open a table.
 
         Args:
             name: ``db.table``, or ``db.table$branch_b`` for one of its branches.
             branch: the same said beside the name; None: what the name says, else main.
             options: in force for this object only.
+            to_describe: also one that cannot be read, see ``FileTable.open``.
 
         Raises:
             InvalidInputError: no such database, table or branch, or a directory that is none; says which.
@@ -210,17 +214,10 @@ class FileCatalog:
             raise self._no_such_table(name, root)
         try:
             return FileTable.open(
-                name,
-                root,
-                branch=branch or MAIN_BRANCH,
-                options=options,
-                io=self._io,
-                clock=self._clock,
-                names=self._names,
-                lock_factory=self._lock_factory,
-                registry=self._registry,
-                catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
-            )
+                name, root, branch=branch or MAIN_BRANCH, options=options, io=self._io, clock=self._clock,
+                names=self._names, lock_factory=self._lock_factory, registry=self._registry,
+                catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given), to_describe=to_describe,
+            )  # fmt: skip
         except (InvalidInputError, CorruptDataError) as error:  # it may have been dropped or renamed meanwhile
             if self._has_schema(root) or not (
                 isinstance(error, CorruptDataError) or str(error).startswith("no such table:")
@@ -365,7 +362,7 @@ class FileCatalog:
         if (names := self.swapping) is None:
             return False
         for each in (name, other):
-            check_renaming(self._io, self.table(each).store.paths.root, self._lock_factory)
+            check_renaming(self._io, self.table(each, to_describe=True).store.paths.root, self._lock_factory)
         names.swap_names(name.split(".")[0], name.split(".")[1], other.split(".")[1])
         return True
 

@@ -12,20 +12,44 @@ from http.client import HTTPException
 from typing import Any, Final, NoReturn
 from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from filestore.catalog.table_names import database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError, UnavailableError
-from lsm.secret_names import shown_address
+from lsm.secret_names import is_same_place, shown_address
 
 READ_ONLY: Final = "a REST catalog is only read, its server commits: metastore=rest fix='write by an engine of Paimon'"
 _TIMEOUT_S: Final = 60.0
+_MOST_BYTES: Final = 64 << 20  # of an answer
 _MISSING: Final = 404
 _DENIED: Final = frozenset({401, 403})
 _OWN_TYPES: Final = frozenset({None, "table"})  # others are not in Paimon's layout
 _Json = dict[str, Any]
+
+
+class _SamePlace(HTTPRedirectHandler):
+    """A token is for the address beside it: a redirect elsewhere is followed without one only."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        """The next request. Raises: OSError."""
+        if req.has_header("Authorization") and not is_same_place(req.full_url, newurl):
+            fp.close()
+            raise OSError(f"redirect to another address, which gets no token: {shown_address(newurl)}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _answered(request: Request) -> _Json:
+    """Raises: HTTPError, OSError, or ValueError and RecursionError for what is no JSON object."""
+    with build_opener(_SamePlace()).open(request, timeout=_TIMEOUT_S) as answer:
+        body = answer.read(_MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise ValueError(f"an answer of more than {_MOST_BYTES} bytes")
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError(f"no JSON object: {found!r:.100}")  # noqa: TRY004 - of another's text
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,9 +102,7 @@ class RestServer:
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
-            with urlopen(Request(url, headers=headers), timeout=_TIMEOUT_S) as answer:
-                found: _Json = json.loads(answer.read())
-                return found
+            return _answered(Request(url, headers=headers))
         except HTTPError as error:
             with error:
                 if error.code == _MISSING:
@@ -93,7 +115,7 @@ class RestServer:
             raise UnavailableError(
                 f"the REST catalog does not answer: url={url} status={error.code} said={said!r}"
             ) from error
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise UnavailableError(f"the REST catalog does not answer: url={url} error={error}") from error
 
 

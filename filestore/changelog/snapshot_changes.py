@@ -94,10 +94,27 @@ def plan_changes(store: TableStore, previous: Snapshot | None, snapshot: Snapsho
             return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
         return _added_splits(snapshot, delta, is_changelog=False)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
-        raise _previous_expired(store, snapshot)
+        return plan_kept_changes(store, snapshot)
     same_vectors = deletion_indexes(store, previous) == deletion_indexes(store, snapshot)
     partitions = {entry.partition for entry in delta} if same_vectors else None
     return _diff_splits(store, previous, snapshot, partitions)
+
+
+def plan_kept_changes(store: TableStore, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+    """Plan the changes of a snapshot by its changelog alone: the rows before, or the snapshot itself, have expired.
+
+    The changes that writers gave (``changelog-producer=input``) are those of the table only where the last row of a key
+    replaces the others.
+
+    Raises: InvalidInputError: there is no such changelog; restart from a full snapshot.
+    """
+    options = store.options
+    is_whole = not store.has_key or options.changelog_producer != "input" or (
+        options.merge_engine == "deduplicate" and not options.sequence_fields and not options.ignore_delete
+    )  # fmt: skip
+    if snapshot.changelog_manifest_list is None or not is_whole:
+        raise _previous_expired(store, snapshot)
+    return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
 
 
 def changelog_level(store: TableStore) -> int:

@@ -39,11 +39,12 @@ def emits_by_compaction(store: TableStore) -> bool:
 def is_awaited(store: TableStore) -> bool:
     """Whether readers wait for the compaction of new rows, which their writers do.
 
-    Who follows a table with a log has the changes from there.
+    Who follows a table with a log has the changes from there, unless ``streaming-read-mode`` says that it reads files.
     """
     options = store.options
-    does_it = not options.write_only and options.bucket != POSTPONE_BUCKET and not store.has_log
-    return waits_for_compaction(store) or (does_it and emits_by_compaction(store))
+    does_it = not options.write_only and options.bucket != POSTPONE_BUCKET
+    follows_files = not store.has_log or options.streaming_read_mode == "file"
+    return waits_for_compaction(store) or (does_it and follows_files and emits_by_compaction(store))
 
 
 def compact_written(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.datafile.shared_maps import plain_map
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
@@ -142,6 +143,8 @@ def _mapped(rows: pa.RecordBatch, column: ColumnMapping, newer: Newer | None) ->
     if column.source is None or index < 0:
         return pa.nulls(rows.num_rows, target)
     array = rows.column(index)
+    if column.source.type.root == "MAP":
+        array = plain_map(array, rows.schema.field(index))
     if newer is not None and array.null_count and column.source.type.nullable and not column.target.type.nullable:
         raise _does_not_fit(column.target.name, column.source.type, column.target.type, newer, "null")
     if column.is_same and array.type == target:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from filestore.options.secrets import shown_value
-from filestore.options.table_options import TableOptions, canonical_options, check_option, check_storable
+from filestore.options.table_options import TableOptions, canonical_options, check_property, check_storable
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -37,7 +37,7 @@ def with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: 
     if text is None and current is None:
         return schema
     if text is not None:
-        check_option(key, value)
+        check_property(key, value)
         check_storable({key: value})
         if current == value:
             return schema

@@ -28,7 +28,7 @@ from filestore.schema.row_counts import check_change
 from filestore.schema.schema_store import with_new_field_ids
 from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_altered, check_new_names, check_options_set, check_size
-from filestore.types.casts import can_cast, keeps_order, literal_value, reads_same_json, widens
+from filestore.types.casts import can_cast, keeps_order, literal_value, reads_same_json, unquoted_default, widens
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType
 from lsm.errors import InvalidInputError
 
@@ -202,7 +202,7 @@ def apply_changes(
 
 def parse_default(text: str, data_type: DataType) -> None:
     """Raises: InvalidInputError for a default that is not a value of the type."""
-    literal_value(text, data_type)
+    literal_value(unquoted_default(text), data_type)
 
 
 def _check_initial_default(schema: TableSchema, change: AddColumn, text: str) -> None:

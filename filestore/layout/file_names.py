@@ -14,7 +14,7 @@ from typing import Final
 from lsm.errors import InvalidInputError
 
 _NAME: Final = re.compile(r"[^/\x00-\x1f\x7f]+")
-_EXTERNAL_OPTIONS: Final = ("data-file.external-paths", "global-index.external-path")
+EXTERNAL_OPTIONS: Final = ("data-file.external-paths", "global-index.external-path")
 _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK"})
 _LOCAL: Final = re.compile(r"^file:/*(?=/)")
 
@@ -58,7 +58,7 @@ def external_roots(options: Mapping[str, str], allowed: str | None) -> tuple[str
         options: of the table. Source: Paimon CoreOptions.
         allowed: by its opener, with commas between them.
     """
-    named = [root for key in _EXTERNAL_OPTIONS for root in _roots(options.get(key))]
+    named = [root for key in EXTERNAL_OPTIONS for root in _roots(options.get(key))]
     may = _roots(allowed)
     inner = (each for each in may if is_inside(each, named))
     return tuple(dict.fromkeys([*(each for each in named if is_inside(each, may)), *inner]))

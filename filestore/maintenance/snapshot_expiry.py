@@ -8,7 +8,7 @@ Before any deletion, a claim is written: tagging one of the snapshots fails afte
 here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -25,7 +25,13 @@ from filestore.refs.file_references import (
     metadata_files,
     removed_files,
 )
-from filestore.refs.live_references import LiveReference, changelog_reference, other_references, snapshot_references
+from filestore.refs.live_references import (
+    LiveReference,
+    ReferenceKind,
+    changelog_reference,
+    other_references,
+    snapshot_references,
+)
 from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.retention import Retention, expiry_end
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
@@ -72,9 +78,12 @@ def expire_snapshots(
     if found is None or planned is None:
         return
     seen, changes_from, first_kept = store.as_found, found.changes_from, planned
+    steps: Iterable[ExpiryStep] = _spared_steps(seen, planned, found)
     if not dry_run:
-        for _ in _spared_steps(seen, planned, found):
-            pass  # what is in use and cannot be read is an error here, before anything says that snapshots are gone
+        basis = _basis(seen, planned, found)
+        steps = list(
+            steps
+        )  # what is in use and cannot be read is an error before anything says that snapshots are gone
         members = seen.snapshots.back_from(planned, is_exact=True)
         changes = [each for each in members if changes_from <= each.id < planned.id]
         take_back = keep_changelogs(seen, changes[::-1])
@@ -85,8 +94,9 @@ def expire_snapshots(
         if claimed is None:
             return
         first_kept = claimed
+        if _basis(seen, first_kept, found) != basis:  # others made tags or snapshots before the claim
+            steps = _spared_steps(seen, first_kept, found)
     store = seen
-    steps = _spared_steps(store, first_kept, found)
     if not dry_run:
         commits = ExpiredCommits(store)
         notes = commits.note(_before(store, first_kept), following=first_kept)
@@ -94,7 +104,7 @@ def expire_snapshots(
             commits.withdraw(notes)
             _withdraw(store, first_kept.ref)
             return  # some of what was found may be of a table that was made again under the name
-        if changes_from > found.oldest_id:  # nothing before that is to be kept, and would be behind a hole
+        if found.has_hole:
             delete_changelogs(store, before=changes_from)
     for step in steps:
         if not dry_run:
@@ -109,17 +119,28 @@ def _before(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
     return list(store.snapshots.back_from(first_kept, is_exact=True))[:0:-1]
 
 
+def _members(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
+    """What expires with the first one that stays, oldest first, as others may have put older ones there."""
+    return [*_before(store, first_kept), first_kept]
+
+
+def _basis(store: TableStore, first_kept: Snapshot, found: "_Ends") -> tuple[object, ...]:
+    """All that ``_spared_steps`` depend on but the contents of files, which never change."""
+    members = _members(store, first_kept)
+    others = {(each, each.snapshot and each.snapshot.ref) for each in _remaining(store, members, found)}
+    return [each.ref for each in members], others
+
+
 def _spared_steps(store: TableStore, first_kept: Snapshot, found: "_Ends") -> Iterator[ExpiryStep]:
     """The snapshots before one with the files that nothing else uses, each when it is asked for."""
-    members = [*_before(store, first_kept), first_kept]  # others may have put older ones there
-    kept = [each for each in members[:-1] if each.id >= found.changes_from]
-    remaining = DecidingReferences.of(store, _remaining(store, members, kept), line=found.line)
+    members = _members(store, first_kept)
+    remaining = DecidingReferences.of(store, _remaining(store, members, found), line=found.line)
     steps = list(_candidates(store, members))
     partitions = {file.partition for step in steps for file in step.data}
     references = FileReferences(store, partitions=partitions)
     for step in steps:
         spared = _spared(step, remaining, references)
-        while (lost := references.lost) and not lost <= {*(now := _remaining(store, members, kept))}:
+        while (lost := references.lost) and not lost <= {*(now := _remaining(store, members, found))}:
             remaining = DecidingReferences.of(store, now, line=found.line)
             references = FileReferences(store, partitions=partitions)
             spared = _spared(step, remaining, references)
@@ -134,6 +155,11 @@ class _Ends:
     oldest_id: int
     end_id: int  # of the first snapshot to keep
     changes_from: int  # the first one whose changes are kept, up to ``end_id``
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether older changelogs go with the snapshots behind them: nothing before those is to be kept either."""
+        return self.changes_from > self.oldest_id
 
 
 def _proved(store: TableStore, retention: Retention, before_ms: int | None, *, looks: int = 2) -> _Ends | None:
@@ -286,21 +312,28 @@ def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _K
         ) from error
 
 
-def _remaining(store: TableStore, expiring: Sequence[Snapshot], kept: Sequence[Snapshot]) -> list[LiveReference]:
+def _remaining(store: TableStore, expiring: Sequence[Snapshot], found: "_Ends") -> list[LiveReference]:
     """The references that stay and may have files of what expires: those of others, forks, and the changelogs of some.
 
     Args:
         store: the table.
         expiring: oldest first, and the first one that stays.
-        kept: those of which a changelog stays.
+        found: of which of them a changelog stays; older changelogs go as well.
     """
     own, first_id = snapshot_references(store), expiring[0].id
     newest_id = store.snapshots.latest_id() or 0  # behind the listing: what is newer there is no commit
+    kept = [each for each in expiring[:-1] if each.id >= found.changes_from]
     return [
         *(each for each in own if each.snapshot_id < first_id or each.snapshot_id > newest_id),
-        *other_references(store),
+        *(each for each in other_references(store) if not _goes_too(store, each, found)),
         *(changelog_reference(store, each) for each in kept),
     ]
+
+
+def _goes_too(store: TableStore, reference: LiveReference, found: "_Ends") -> bool:
+    """Whether it is a changelog that would be behind a hole."""
+    is_own = reference.kind is ReferenceKind.CHANGELOG and reference.branch == store.paths.branch
+    return is_own and reference.snapshot_id < found.changes_from and found.has_hole
 
 
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:

@@ -177,7 +177,7 @@ def _savepoints(store: TableStore) -> Iterator[Finding]:
         if savepoint is None:
             continue
         if tag is None or tag.id != savepoint.saved_snapshot_id:
-            problem = "other engines do not know that its files are kept fix=create a savepoint, which renews the tags"
+            problem = "other engines do not know that its files are kept fix=run repair"
             yield Finding(check="savepoint", subject=f"tag {savepoint.tag_name}", problem=problem)
         missing = [path for path in savepoint.own_paths(store.paths) if not store.io.exists(path)]
         if missing:

@@ -5,7 +5,8 @@ configuration file or the command line); the session; the table; the read or wri
 table when it was made is the table's, wherever it came from then: catalog and session set defaults of new tables only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final
@@ -16,6 +17,7 @@ from filestore.options.parsing import duration_ms, size_bytes
 from filestore.options.secrets import shown_value
 from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions, canonical_options
+from lsm.errors import InvalidInputError
 
 
 class OptionOrigin(StrEnum):
@@ -96,7 +98,7 @@ def table_layers(
         Layer(origin=OptionOrigin.REQUEST, options=canonical_options(request or {})),
     ]
     texts = {key: text for layer in given for key, text in layer.options.items()}
-    options = TableOptions.parse(texts, strict=False, primary_key=primary_key)
+    options = TableOptions.described(texts, primary_key=primary_key)
     return [Layer(origin=OptionOrigin.DERIVED, options=_derived(options)), *given]
 
 
@@ -157,12 +159,16 @@ def _amount(value: int, units: Sequence[tuple[int, str]]) -> str:
 
 def _derived(options: TableOptions) -> dict[str, str]:
     """Options whose default depends on others, as they are when they are not set."""
-    derived = {
-        "file.format": options.file_format,
-        "log.changelog-mode": options.log_changelog_mode,
-        "log.system": options.log_system,
-        "num-levels": str(options.level_count or options.run_count_trigger + 1),
-        "num-sorted-run.stop-trigger": str(options.run_count_stop_trigger),
-        "target-file-size": _amount(options.target_file_size_bytes, _SIZES),
+    derived: Mapping[str, Callable[[], str]] = {
+        "file.format": lambda: options.file_format,
+        "log.changelog-mode": lambda: options.log_changelog_mode,
+        "log.system": lambda: options.log_system,
+        "num-levels": lambda: str(options.level_count or options.run_count_trigger + 1),
+        "num-sorted-run.stop-trigger": lambda: str(options.run_count_stop_trigger),
+        "target-file-size": lambda: _amount(options.target_file_size_bytes, _SIZES),
     }
-    return {key: text for key, text in derived.items() if default_text(TableOptions.declared[key]) != text}
+    found = {}
+    for key, value in derived.items():
+        with suppress(InvalidInputError):  # a text that cannot be read is shown as it is
+            found[key] = value()
+    return {key: text for key, text in found.items() if default_text(TableOptions.declared[key]) != text}

@@ -83,13 +83,13 @@ def login_for(table: Mapping[str, str], given: Mapping[str, str]) -> dict[str, s
         given: by who opens it: addresses, logins and what else is only the opener's.
     """
     same = {key for key in _LOGINS if table.get(key) is not None and table.get(key) == given.get(key)}
-    return {key: text for key, text in given.items() if key in same or (is_openers(key) and _address(key) in same)}
+    return {key: text for key, text in given.items() if key in same or (is_openers(key) and address_of(key) in same)}
 
 
 def with_given(before: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     """What an opener has given, with more of it; an address does not inherit the login that was given for another."""
     moved = {key for key in _LOGINS if key in options and options[key] != before.get(key)}
-    kept = {key: text for key, text in before.items() if not (is_openers(key) and _address(key) in moved)}
+    kept = {key: text for key, text in before.items() if not (is_openers(key) and address_of(key) in moved)}
     return {**kept, **options}
 
 
@@ -104,16 +104,16 @@ def trusted_options(options: Mapping[str, str], given: Mapping[str, str]) -> dic
         InvalidInputError: a login is given without the address that it is for.
     """
     harmless = {key: text for key, text in options.items() if not is_openers(key)}
-    unaddressed = {key: text for key, text in given.items() if is_openers(key) and _address(key) not in given}
+    unaddressed = {key: text for key, text in given.items() if is_openers(key) and address_of(key) not in given}
     for key in login_of(unaddressed):
-        if harmless.get(_address(key)) is not None:
+        if harmless.get(address_of(key)) is not None:
             raise InvalidInputError(
                 f"a login is given without the address that it is for: option={key} "
-                f"address={harmless[_address(key)]} fix='give {_address(key)} beside it'"
+                f"address={harmless[address_of(key)]} fix='give {address_of(key)} beside it'"
             )
     return {**harmless, **unaddressed, **login_for(harmless, given)}
 
 
-def _address(key: str) -> str:
-    """The option with the address that an option is for."""
+def address_of(key: str) -> str:
+    """The option with the address that an option of the opener is for."""
     return next(address for start, address in _ADDRESS_OF if key.startswith(start))

@@ -100,7 +100,10 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
     **{key: NotBuilt(instead=why) for key, why in WITHOUT_EFFECT.items()},
 }
 """By key."""
-_CALLBACK: Final = re.compile(r"(commit|tag)\.callback\..+\.param")
+_NAMED: Final = (
+    (re.compile(r"(commit|tag)\.callback\..+\.param"), r"\1.callback.#.param"),
+    (re.compile(r"fields\..+\.(map\.[a-z.-]+)"), r"fields.#.\1"),
+)
 _UNKNOWN: Final = "the option is not known, and by its name it decides about rows"
 _UNKNOWN_BEGINNINGS: Final[Mapping[At, tuple[str, ...]]] = {
     ALL: (
@@ -120,9 +123,16 @@ _FIX: Final = "reset it (ALTER TABLE), or use the table with the engine that set
 _FIX_OF_ALL: Final = "use the table with the engine that made it, and leave this out of a table that is made here"
 
 
+def _declared_as(key: str) -> str:
+    """The key with ``#`` for the name of a class or of columns, as it is declared."""
+    for pattern, declared in _NAMED:
+        key = pattern.sub(declared, key)
+    return key
+
+
 def not_built(key: str, text: str) -> NotBuilt | None:
     """What is known of an option that is not declared, with a value that matters; None: nothing."""
-    found = NOT_BUILT.get(_CALLBACK.sub(r"\1.callback.#.param", key))
+    found = NOT_BUILT.get(_declared_as(key))
     return None if found is None or text.strip().lower() in found.harmless else found
 
 
@@ -135,7 +145,7 @@ def not_built_of(options: TableValues) -> Iterator[tuple[str, NotBuilt]]:
         option, found = options.declared.get(key), not_built(key, text)
         if found is not None and (option is None or options[option] != option.default):
             yield key, found
-        elif option is None and key not in NOT_BUILT and (unknown := _unknown(key)) is not None:
+        elif option is None and _declared_as(key) not in NOT_BUILT and (unknown := _unknown(key)) is not None:
             yield key, unknown
 
 
@@ -145,6 +155,11 @@ def _unknown(key: str) -> NotBuilt | None:
         return None
     closed = (at for at, beginnings in _UNKNOWN_BEGINNINGS.items() if key.startswith(beginnings))
     return next((NotBuilt(instead=_UNKNOWN, closed=at) for at in closed), None)
+
+
+def seems_to_decide(key: str) -> bool:
+    """Whether an option that no one knows would close a table, by its name."""
+    return _unknown(key) is not None
 
 
 def check_closed(options: TableValues, at: At) -> None:

@@ -185,12 +185,13 @@ class OptionValues:
             found |= {each.key: each for each in vars(base).values() if isinstance(each, Option)}
         cls.declared = found
 
-    def __init__(self, texts: Mapping[str, str], *, lenient: bool = False) -> None:
+    def __init__(self, texts: Mapping[str, str], *, lenient: bool = False, described: bool = False) -> None:
         """Parse texts by key; keys that are not declared are kept, and found by their prefix.
 
         Args:
             texts: by key.
             lenient: a text that cannot be read is refused only when its option is essential, or asked for.
+            described: a text that cannot be read is refused only when its option is asked for.
 
         Raises:
             InvalidInputError: a text cannot be read.
@@ -198,7 +199,7 @@ class OptionValues:
         self.__dict__["_texts"] = dict(texts)
         for key in texts:
             option = self.declared.get(key)
-            if option is not None and (option.is_essential or not lenient):
+            if option is not None and not described and (option.is_essential or not lenient):
                 getattr(self, option.attribute)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

@@ -6,10 +6,11 @@ depend on.
 Source: Paimon CoreOptions; ``log.*``, ``compaction.style`` and its three options: FLIP-188; the rest is Fluvial's.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from filestore.options.not_built import NOT_BUILT, no_effect, not_built
+from filestore.options.not_built import NOT_BUILT, no_effect, not_built, seems_to_decide
 from filestore.options.option import At, Option, Stored, check_text, similar
 from filestore.options.rules import ALIASES, ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.columns import FieldOptions
@@ -37,7 +38,8 @@ class TableOptions(TableValues):
 
         Args:
             options: texts as the user or a schema file gives them; session prefix and old spellings are fine.
-            strict: refuse unknown keys, values that no one uses, and combinations that make no sense.
+            strict: refuse unknown keys that are no notes of users, values that no one uses, and combinations that
+                make no sense.
             primary_key: the key columns of the table; defaults and checks depend on there being any.
             schema_version: of the schema file; before 3 missing keys meant something else.
 
@@ -47,11 +49,16 @@ class TableOptions(TableValues):
         texts = canonical_options(options)
         if strict:
             for key, text in texts.items():
-                check_option(key, text)
+                check_property(key, text)
         parsed = cls(texts, lenient=not strict, has_key=bool(primary_key), schema_version=schema_version)
         if strict:
             parsed.check_together()
         return parsed
+
+    @classmethod
+    def described(cls, options: Mapping[str, str], *, primary_key: Sequence[str]) -> "TableOptions":
+        """The options of a table whose rows no one reaches: what cannot be read is refused when it is asked for."""
+        return cls(canonical_options(options), described=True, has_key=bool(primary_key))
 
     def with_texts(self, texts: Mapping[str, str]) -> "TableOptions":
         """The same options but for these. Raises: InvalidInputError."""
@@ -109,13 +116,35 @@ def check_option(key: str, text: str) -> None:
         suffix = FieldOptions.declared[split[1]]
         Option(key, suffix.parse, None, suffix.doc, suffix.decides).read({key: text})
         return
+    if (found := not_built(key, text)) is not None:
+        raise no_effect(key, text, found)
     if key in NOT_BUILT:
-        if (found := not_built(key, text)) is not None:
-            raise no_effect(key, text, found)
         return
     if key in ELSEWHERE:
         raise InvalidInputError(f"option is not a table's: option={key} belongs_to='{ELSEWHERE[key]}'")
-    raise InvalidInputError(f"unknown option: option={key} did_you_mean={_near(key)}")
+    raise InvalidInputError(
+        f"unknown option: option={key} did_you_mean={_near(key)} fix='a note of your own on a table: my.{key}'"
+    )
+
+
+def check_property(key: str, text: str) -> None:
+    """As ``check_option``, of what a table stores: it keeps what is a user's own too.
+
+    Raises: InvalidInputError with similar keys.
+    """
+    if not is_users_own(key):
+        check_option(key, text)
+
+
+def is_users_own(key: str) -> bool:
+    """Whether a property of a table is a note of its users, and no option that is misspelt or of a later version.
+
+    No option begins with its first word, up to the point; and none is spelt much like it.
+    """
+    first, point, _ = key.partition(".")
+    if (first in _OWN_WORDS if point else key in _CLAUSES) or seems_to_decide(key):
+        return False
+    return not difflib.get_close_matches(key, _OWN_KEYS, n=1, cutoff=_PREFIXED if point else _MISSPELT)
 
 
 def given_to_table(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
@@ -148,6 +177,26 @@ _NOT_GIVEN: Final = {
     Stored.NEVER: "no table has this option, which a reader or writer is given",
     Stored.BY_ENGINE: "a table has this option from the engine, with what it is about",
 }
+
+
+_CLAUSES: Final = frozenset(
+    {
+        "provider",
+        "owner",
+        "location",
+        "external",
+        "is_managed_location",
+        "table_type",
+        "collation",
+        "comment",
+        "connector",
+    }
+)
+"""Properties that Spark or Flink says in clauses, and keeps to itself."""
+_MISSPELT: Final = 0.7  # of ``difflib``: mergeengine, file_format, bukets
+_PREFIXED: Final = 0.85  # of a key with a prefix: snapsht.time-retained, but not my.version
+_OWN_KEYS: Final = (*TableOptions.declared, *ALIASES, *NOT_BUILT, *ELSEWHERE)
+_OWN_WORDS: Final = frozenset(key.partition(".")[0] for key in (*_OWN_KEYS, *FREE_PREFIXES, "fields.") if "." in key)
 
 
 def _near(key: str) -> list[str]:

@@ -3,6 +3,9 @@
 A live reference is a snapshot, a tag, a savepoint, a tag that is being created, or a changelog that is kept longer than
 its snapshot.
 Files without a live reference are not part of the table.
+
+A tag that is renamed has its new name before it loses the old one. So whoever lists tags and finds one gone lists them
+again, and misses none.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,15 +15,18 @@ from functools import partial
 from typing import Final
 
 from filestore.layout.branch_names import is_merge_tag
-from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH
 from filestore.refs.pending_tags import find_pending, pending_tags
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
+from filestore.snapshot.changelogs import changelog_ids, find_changelog
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import FluvialError
+from lsm.errors import FluvialError, UnavailableError
 
 FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
 """Prefix of the tags of forks, which repair has taken out of the history."""
+_MOST_LOOKS: Final = 1000
+"""At tags that others rename. A listing that names for good what is not there ends in an error."""
 
 
 class ReferenceKind(Enum):
@@ -74,8 +80,20 @@ def snapshot_references(store: TableStore) -> list[LiveReference]:
 
 def tag_references(store: TableStore) -> list[LiveReference]:
     """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
-    found = [_tag(store, name) for name in store.snapshots.tag_names()]
-    return sorted((each for each in found if each is not None), key=_by_id)
+    tags = (_tag(store, name, snapshot) for name, snapshot in _listed_tags(store).items())
+    return sorted((each for each in tags if each is not None), key=_by_id)
+
+
+def _listed_tags(store: TableStore) -> dict[str, Snapshot]:
+    for _ in range(_MOST_LOOKS):
+        found = {name: store.snapshots.find_tag(name) for name in store.snapshots.tag_names()}
+        there = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
+        if len(there) == len(found):
+            return there
+    raise UnavailableError(
+        f"tags are deleted or renamed as fast as they are listed: table={store.name} looks={_MOST_LOOKS} "
+        "fix='try again'"
+    )
 
 
 def pending_references(store: TableStore) -> list[LiveReference]:
@@ -98,7 +116,7 @@ def savepoint_references(store: TableStore) -> list[LiveReference]:
 
 def changelog_references(store: TableStore) -> list[LiveReference]:
     """The changelogs of the table's own branch that outlived their snapshots."""
-    found = [_changelog(store, each) for each in _changelog_ids(store)]
+    found = [_changelog(store, each) for each in changelog_ids(store.io, store.paths)]
     return [each for each in found if each is not None]
 
 
@@ -135,9 +153,9 @@ def readable_references(store: TableStore) -> tuple[list[LiveReference], list[tu
         there = on_branch(store, branch)
         found += snapshot_references(there)
         reads: list[tuple[str, Callable[[], LiveReference | None]]] = [
-            *((f"tag {name}", partial(_tag, there, name)) for name in there.snapshots.tag_names()),
+            *((f"tag {name}", partial(_find_tag, there, name)) for name in there.snapshots.tag_names()),
             *((f"savepoint {each}", partial(_savepoint, there, each)) for each in savepoint_ids(there)),
-            *((f"changelog {each}", partial(_changelog, there, each)) for each in _changelog_ids(there)),
+            *((f"changelog {each}", partial(_changelog, there, each)) for each in changelog_ids(there.io, there.paths)),
         ]
         for name, read in reads:
             try:
@@ -163,14 +181,18 @@ def _reference(kind: ReferenceKind, store: TableStore, name: str, snapshot: Snap
     return LiveReference(kind=kind, branch=store.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
 
 
+def _tag(store: TableStore, name: str, snapshot: Snapshot) -> LiveReference | None:
+    """None: expired by another engine, which does not look at the tags of branches."""
+    is_expired = is_merge_tag(name) and not has_manifests(store, snapshot)
+    return None if is_expired else _reference(ReferenceKind.TAG, store, name, snapshot)
+
+
 # None: deleted since the listing
 
 
-def _tag(store: TableStore, name: str) -> LiveReference | None:
+def _find_tag(store: TableStore, name: str) -> LiveReference | None:
     snapshot = store.snapshots.find_tag(name)
-    if snapshot is not None and is_merge_tag(name) and not has_manifests(store, snapshot):
-        return None  # expired by another engine, which does not look at the tags of branches
-    return None if snapshot is None else _reference(ReferenceKind.TAG, store, name, snapshot)
+    return None if snapshot is None else _tag(store, name, snapshot)
 
 
 def has_manifests(store: TableStore, snapshot: Snapshot) -> bool:
@@ -188,15 +210,5 @@ def _savepoint(store: TableStore, savepoint_id: int) -> LiveReference | None:
 
 
 def _changelog(store: TableStore, snapshot_id: int) -> LiveReference | None:
-    path = store.paths.changelog(snapshot_id)
-    try:
-        snapshot = Snapshot.from_json(store.io.read_bytes(path), source=path)
-    except FileNotFoundError:
-        return None
-    return changelog_reference(store, snapshot)
-
-
-def _changelog_ids(store: TableStore) -> list[int]:
-    names = store.io.list_names(store.paths.changelog_dir)
-    numbers = (name.removeprefix(CHANGELOG_PREFIX) for name in names if name.startswith(CHANGELOG_PREFIX))
-    return [int(number) for number in numbers if number.isascii() and number.isdigit()]
+    snapshot = find_changelog(store.io, store.paths, snapshot_id)
+    return None if snapshot is None else changelog_reference(store, snapshot)

@@ -54,9 +54,9 @@ def with_pending_tag(
     store: TableStore,
     name: str,
     snapshot: Snapshot,
-    create: Callable[[], None],
+    create: Callable[[TableStore], None],
     *,
-    undo: Callable[[], None],
+    undo: Callable[[TableStore], None],
     purpose: str = "tagged",
     replaces: bool = False,
 ) -> None:
@@ -66,7 +66,8 @@ def with_pending_tag(
         store: the table, on the branch of the snapshot.
         name: of the tag.
         snapshot: that is kept.
-        create: creates the file that keeps them from now on. What it raises ends the creation.
+        create: creates the file that keeps them from now on. What it raises ends the creation. It gets the table as it
+            is found: whether that is gone is looked at behind the act, which is then undone.
         undo: deletes that file again.
         purpose: for the message.
         replaces: whether ``create`` replaces a tag; it looks whether the tag is there still.
@@ -77,22 +78,23 @@ def with_pending_tag(
         OutcomeUnknownError: the table was dropped or renamed meanwhile: look under its new name. Or the branch was
             deleted, renamed, replaced as main or sealed meanwhile: look there.
     """
+    store = store.as_found
     check_open(store, name, purpose)
     file_name = f"{_PREFIX}{name}.{_REPLACING if replaces else ''}{store.names.uuid()}{_SUFFIX}"
     path = pending_path(store.paths, file_name)
     with undoing(lambda: remove_leftover(store, path), unless=OutcomeUnknownError):
         store.io.write_new(path, snapshot.to_json().encode())
         check_unclaimed(store, name, snapshot, purpose)
-        create()
+        create(store)
         is_kept = store.io.exists(path)
         try:
             check_still_open(store, name, purpose)
         except OutcomeUnknownError:
-            undo()  # where the table was renamed, what was created moved with it
+            undo(store)  # where the table was renamed, what was created moved with it
             remove_leftover(store, path)
             raise
         if not is_kept:
-            undo()
+            undo(store)
             raise _expired(store, name, snapshot, purpose)
     delete_leftover(store.io, path)
 
@@ -178,10 +180,10 @@ def remove_foreign(store: TableStore, name: str) -> bool:
 
 
 def remove_leftover(store: TableStore, path: str) -> None:
-    """Delete the file of a tag, and the directories that it made where the table was dropped or renamed."""
+    """Delete a file, and the directories that it made where the table was dropped or renamed."""
     delete_leftover(store.io, path)
     with suppress(UnavailableError):
-        for directory in (store.paths.tag_dir, store.paths.branch_root):
+        for directory in (path.rpartition("/")[0], store.paths.branch_root):
             if not store.io.delete_empty_directory(directory):
                 break
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import FileReferences, FileSize, data_files, metadata_files
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references
+from filestore.refs.pending_tags import check_gone, check_open
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -70,31 +71,38 @@ def _is_of(store: TableStore, reference: LiveReference, snapshot: Snapshot) -> b
 
 def delete_unreferenced(
     store: TableStore,
+    name: str,
     snapshot: Snapshot,
     *,
     is_deleted: Callable[[LiveReference], bool],
     source: str,
-    remove: Callable[[], None],
+    remove: Callable[[TableStore], None],
     dry_run: bool,
 ) -> UnusedFiles:
-    """Delete references, and the files that nothing else uses.
+    """Delete a tag and references that go with it, and the files that nothing else uses.
 
     The references are deleted first: after an interruption, the remaining files are found as orphans.
 
     Args:
         store: the table, on the branch of the snapshot.
+        name: of the tag.
         snapshot: the snapshot that these references keep.
         is_deleted: whether a reference is one of those to delete.
         source: path of the reference to delete, for messages.
-        remove: deletes the references.
+        remove: deletes the references. It gets the table as it is found: whether that is gone is looked at behind it.
         dry_run: only find the files.
 
     Raises:
+        ConflictError: the branch is sealed; nothing is deleted.
+        OutcomeUnknownError: the table or branch ended meanwhile, or the tag may be there again: see ``check_gone``.
         CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
+    check_open(store, name, "deleted")
     unused = unused_files(store, snapshot, is_deleted=is_deleted, source=source)
     if not dry_run:
-        remove()
+        store = store.as_found
+        remove(store)
+        check_gone(store, name, "deleted")
         unused = delete_unused_of(store, snapshot, source=source)
     return unused
 
@@ -104,6 +112,7 @@ def delete_unused_of(store: TableStore, snapshot: Snapshot, *, source: str) -> U
 
     Raises: see ``unused_files``.
     """
+    store = store.as_found
     unused = unused_files(store, snapshot, is_deleted=lambda reference: False, source=source)
     for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):  # metadata refers to data
         store.delete_file(path)

@@ -81,6 +81,11 @@ def parse_version(store: TableStore, text: str) -> Version:
             there = main_branch(store.io, store.paths.root) if branch == MAIN_BRANCH else branch
             return replace(parse_version(on_branch(store, there), rest), branch=branch)
     store.check_is_there()
+    if text in branches:
+        raise InvalidInputError(
+            f"a branch alone is no version: table={store.name} version={text!r} "
+            f"fix='write {text}.{LATEST} for its newest state, or {text} with a dot and a tag or snapshot id'"
+        )
     tags = names_text("tags", text, store.snapshots.tag_names())
     raise InvalidInputError(
         f"no such version: table={store.name} version={text!r} {tags} {names_text('branches', text, branches)} "

@@ -106,7 +106,7 @@ def not_null_columns(partitions: Sequence[str], options: TableOptions) -> tuple[
 
 def seen_schema(stored: TableSchema) -> TableSchema:
     """What users see of a stored schema; the very same of a table that does not count its rows."""
-    if not stored.table_options.row_counts:
+    if ROW_COUNTS_KEY not in stored.options or not _counts(stored):
         return stored
     return replace(
         stored,
@@ -114,6 +114,11 @@ def seen_schema(stored: TableSchema) -> TableSchema:
         primary_keys=(),
         options={key: text for key, text in stored.options.items() if key not in _STORED_OPTIONS},
     )
+
+
+def _counts(stored: TableSchema) -> bool:
+    """Whatever its other options are: a table that cannot be read is described as well."""
+    return TableOptions.described(stored.options, primary_key=stored.primary_keys).row_counts
 
 
 def check_stored(schema: TableSchema) -> None:

@@ -85,6 +85,7 @@ class Snapshot:
     uuid: str | None = None
     writer_version: str | None = None
     version: int = SNAPSHOT_VERSION
+    unknown: str | None = field(default=None, compare=False)  # JSON object of other keys in its file
 
     @property
     def identity(self) -> str:
@@ -138,7 +139,7 @@ class Snapshot:
         return self.properties.get(TABLE_KEY)
 
     def to_json(self) -> str:
-        """Contents of the snapshot file, without absent values."""
+        """Contents of the snapshot file, without absent values; with the keys of its writer that are not known here."""
         body: dict[str, Any] = {}
         for key, attribute in _ATTRIBUTE_OF_KEY.items():
             value = getattr(self, attribute)
@@ -150,11 +151,12 @@ class Snapshot:
         for key in ("logOffsets", "properties"):
             if not body[key]:
                 del body[key]
+        body |= orjson.loads(self.unknown or "{}")
         return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "Snapshot":
-        """Parse a snapshot or tag file of any writer; null means absent, unknown keys are ignored.
+        """Parse a snapshot or tag file of any writer; null means absent, unknown keys are kept for copies of the file.
 
         Raises: CorruptDataError naming the source when it is not a complete snapshot, or of a newer version.
         """
@@ -166,7 +168,8 @@ class Snapshot:
             given["log_offsets"] = {int(bucket): int(at) for bucket, at in given.get("log_offsets", {}).items()}
             if given.get("watermark") == _NO_WATERMARK:
                 del given["watermark"]
-            return cls(**given)
+            others = {key: value for key, value in body.items() if key not in _ATTRIBUTE_OF_KEY and key not in _OF_TAGS}
+            return cls(**given, unknown=orjson.dumps(others).decode() if others else None)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError(
                 f"snapshot cannot be decoded: file={source} size_bytes={len(text)} error={error}"
@@ -201,6 +204,7 @@ _ATTRIBUTE_OF_KEY: Final[Mapping[str, str]] = {
     "nextRowId": "next_row_id",
     "operation": "operation",
 }
+_OF_TAGS: Final = frozenset({"tagCreateTime", "tagTimeRetained", "fluvialCut"})  # of the tag, not of its snapshot
 _OBJECTS: Final = frozenset({"log_offsets", "properties"})
 _TEXTS: Final = frozenset(
     {

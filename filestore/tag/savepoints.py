@@ -18,7 +18,7 @@ from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.branch_origins import record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import with_pending_tag
+from filestore.refs.pending_tags import remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import (
     FIRST_SAVEPOINT_ID,
     SavedCheckpoint,
@@ -75,17 +75,15 @@ def create_savepoint(
     snapshot = _self_contained_snapshot(store)
     checkpoints = tuple(keep_checkpoints(snapshot))
     created: list[Savepoint] = []
-    store = store.as_found  # what is gone is found behind the act, which is then undone
-
     record_origin(store)
 
-    def create() -> None:
+    def create(store: TableStore) -> None:
         created.append(_create(store, snapshot, checkpoints))
         renew_tags(store)
 
-    def undo() -> None:
-        store.io.delete(store.paths.savepoint(created[0].id))
-        store.io.delete(store.paths.tag(created[0].tag_name))
+    def undo(store: TableStore) -> None:
+        for path in (store.paths.tag(created[0].tag_name), store.paths.savepoint(created[0].id)):
+            remove_leftover(store, path)
 
     with_pending_tag(store, PURPOSE, snapshot, create, undo=undo, purpose="saved")
     return created[0]
@@ -99,6 +97,8 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
 
     Raises:
         InvalidInputError: there is no such savepoint, or a branch was created from its tag.
+        ConflictError: main is being replaced; nothing is deleted.
+        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
         CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
     savepoint = read_savepoint(store, savepoint_id)
@@ -112,17 +112,25 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
 
     source = store.paths.savepoint(savepoint_id)
 
-    def remove() -> None:
+    def remove(store: TableStore) -> None:
         record_origin(store)
         if savepoint_id == max(savepoint_ids(store), default=0):
             store.io.replace(_latest_path(store), str(savepoint_id).encode())
         tag = store.snapshots.find_tag(savepoint.tag_name)
         if tag is not None and tag.id == savepoint.saved_snapshot_id:
-            store.io.delete(store.paths.tag(savepoint.tag_name))
-        store.io.delete(source)
+            store.delete_as_opened(store.paths.tag(savepoint.tag_name))
+        store.delete_as_opened(source)
+        if not store.is_as_opened():
+            remove_leftover(store, _latest_path(store))
 
     unused = delete_unreferenced(
-        store, savepoint.snapshot, is_deleted=is_deleted, source=source, remove=remove, dry_run=dry_run
+        store,
+        savepoint.tag_name,
+        savepoint.snapshot,
+        is_deleted=is_deleted,
+        source=source,
+        remove=remove,
+        dry_run=dry_run,
     )
     if not dry_run:
         for each in savepoint.checkpoints:
@@ -131,12 +139,13 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
     return DeletedSavepoint(savepoint=savepoint, data=unused.data, metadata=unused.metadata | own)
 
 
-def renew_tags(store: TableStore) -> None:
-    """Recreate missing tags of savepoints, after a crash or a deletion by another engine."""
+def renew_tags(store: TableStore, *, dry_run: bool = False) -> list[Savepoint]:
+    """Create missing tags of savepoints again, after a crash or a deletion by another engine; those without one."""
     names = set(store.snapshots.tag_names())
-    for savepoint in list_savepoints(store):
-        if savepoint.tag_name not in names:
-            store.io.create_exclusive(store.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
+    missing = [savepoint for savepoint in list_savepoints(store) if savepoint.tag_name not in names]
+    for savepoint in () if dry_run else missing:
+        store.io.create_exclusive(store.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
+    return missing
 
 
 def adopt_savepoints(source: TableStore, target: TableStore, *, up_to: int, adopted: Callable[[bytes], bytes]) -> None:

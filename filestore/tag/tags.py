@@ -96,7 +96,7 @@ def create_tag(
         body = orjson.dumps({**orjson.loads(body), **notes}, option=orjson.OPT_INDENT_2)
     path = store.paths.tag(name)
 
-    def create() -> None:
+    def create(store: TableStore) -> None:
         while not store.io.create_exclusive(path, body):
             if remove_foreign(store, name):
                 continue
@@ -106,7 +106,7 @@ def create_tag(
             )
 
     record_origin(store)
-    with_pending_tag(store, name, tag.snapshot, create, undo=lambda: store.io.delete(path))
+    with_pending_tag(store, name, tag.snapshot, create, undo=lambda store: store.io.delete(path))
     _write_success_file(store, name)
     store.refs_changed()
     return tag
@@ -119,11 +119,11 @@ def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
         body, path = _snapshot_file(store, snapshot_id), store.paths.tag(name)
         snapshot, created = Snapshot.from_json(body, source=store.paths.snapshot(snapshot_id)), []
 
-        def create() -> None:
+        def create(store: TableStore) -> None:
             created.append(store.io.create_exclusive(path, body))
 
         record_origin(store)
-        with_pending_tag(store, name, snapshot, create, undo=lambda: store.io.delete(path))
+        with_pending_tag(store, name, snapshot, create, undo=lambda store: store.io.delete(path))
         if created == [True]:
             return Tag(name=name, snapshot=snapshot, created_ms=None, retained_ms=None)
         existing = read_tag(store, name)
@@ -144,7 +144,6 @@ def replace_tag(store: TableStore, name: str, *, snapshot_id: int | None = None,
         The tag as it is now.
     """
     old, path = read_tag(store, name), store.paths.tag(name)
-    store = store.as_found
     check_not_of_savepoint(store, name)
     check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
@@ -152,12 +151,12 @@ def replace_tag(store: TableStore, name: str, *, snapshot_id: int | None = None,
     old_body = b""
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
 
-    def move() -> None:
+    def move(store: TableStore) -> None:
         nonlocal old, old_body
         old, old_body = read_tag(store, name), _tag_file(store, name)  # behind the pending tag: see ``pending_tags``
         store.io.replace(path, body)
 
-    def undo() -> None:
+    def undo(store: TableStore) -> None:
         if _find(store, name) is not None:  # else it was deleted meanwhile
             store.io.replace(path, old_body)
         if not store.is_as_opened():  # what drops a table or a branch deletes its schemas before its tags
@@ -218,8 +217,7 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
 
 def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
     """Delete a tag, be it one that kept what was merged: see ``delete_tag``."""
-    tag, store = read_tag(store, name), store.as_found
-    check_open(store, name, "deleted")
+    tag = read_tag(store, name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, tag.name, tag.snapshot)
     if not dry_run:
@@ -227,13 +225,16 @@ def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delet
     path = store.paths.tag(name)
     unused = delete_unreferenced(
         store,
+        name,
         tag.snapshot,
         is_deleted=_is_reference_of(store, tag),
         source=path,
-        remove=lambda: _remove(store, tag),
+        remove=lambda store: store.delete_as_opened(path),
         dry_run=dry_run,
     )
     if not dry_run:
+        if store.options.tag_create_success_file:
+            store.io.delete(store.paths.tag_success_file(name))
         store.refs_changed()
     return DeletedTag(tag=tag, data=unused.data, metadata=unused.metadata)
 
@@ -322,13 +323,6 @@ def _write_success_file(store: TableStore, name: str) -> None:
         now_ms = store.clock.now_ms()
         body = orjson.dumps({"creationTime": now_ms, "modificationTime": now_ms})
         store.io.replace(store.paths.tag_success_file(name), body)
-
-
-def _remove(store: TableStore, tag: Tag) -> None:
-    store.delete_tag(tag.name)
-    check_gone(store, tag.name, "deleted")
-    if store.options.tag_create_success_file:
-        store.io.delete(store.paths.tag_success_file(tag.name))
 
 
 def _find(store: TableStore, name: str) -> Tag | None:

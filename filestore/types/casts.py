@@ -22,6 +22,7 @@ from filestore.types.data_types import (
     TEXT_ROOTS,
     TIMESTAMP_ROOTS,
     UNORDERED_ROOTS,
+    DataField,
     DataType,
     arrow_type,
     timestamp_unit,
@@ -202,6 +203,24 @@ def _decimal_to_number(array: pa.Array, source: DataType, target: DataType) -> p
 
 def _number_to_boolean(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     return pc.not_equal(array, pa.scalar(0, array.type))
+
+
+def unquoted_default(text: str) -> str:
+    """The value of a column's default as text, without the quotes that another engine may store it with.
+
+    Source: Paimon DefaultValueUtils.
+    """
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+
+
+def default_scalar(field: DataField) -> pa.Scalar:
+    """The value of a column's default. Raises: InvalidInputError naming the column, where it is none of its type."""
+    try:
+        return literal_value(unquoted_default(field.default_value or ""), field.type)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{error} column={field.name} fix='give the column a value, or change DEFAULT'"
+        ) from error
 
 
 def literal_value(text: str, data_type: DataType) -> pa.Scalar:

@@ -4,7 +4,7 @@ Readers do not check anything again, so a null key or a text that is too long wo
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -19,6 +19,7 @@ from filestore.hashing.buckets import one_nan
 from filestore.options.table_options import TableOptions
 from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
+from filestore.types.casts import default_scalar
 from filestore.types.data_types import (
     BYTES_ROOTS,
     MAX_LENGTH,
@@ -46,13 +47,22 @@ _MOST_DIGITS: Final = 38
 ROUND_KEY: Final = TableOptions.write_round_values.key
 
 
-def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, rounds: bool = False) -> pa.RecordBatch:
+def conform_batch(
+    rows: pa.Table | pa.RecordBatch,
+    schema: TableSchema,
+    *,
+    rounds: bool = False,
+    left_out: Mapping[str, pa.Array] | None = None,
+) -> pa.RecordBatch:
     """The rows as the table's columns, in the table's order and types; NaNs in keys have the same bits.
 
     Args:
-        rows: columns by name in any order; nullable ones may be missing (null), dictionaries and views are decoded.
+        rows: columns by name in any order; nullable ones and those with a default may be missing, dictionaries and
+            views are decoded.
         schema: of the table.
         rounds: ``write.round-values``: finer times, decimals and floats are rounded instead of refused.
+        left_out: (n,) bool by column: the rows whose value comes from elsewhere later. In all others a null becomes
+            the default of its column, as Java stores it (TableWriteImpl, DefaultValueRow). None: nulls stay.
 
     Raises:
         InvalidInputError: names the column, the value and what to change.
@@ -69,6 +79,12 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, round
     if doubled:
         raise InvalidInputError(f"a column is given twice: column={doubled[0]} fix='drop one of them'")
     columns = [_conform_column(rows, field, rounds) for field in schema.fields]
+    if left_out is not None and not schema.table_options.row_counts:
+        columns = [
+            column if field.default_value is None or not column.null_count
+            else _with_default(column, field, left_out.get(field.name))
+            for column, field in zip(columns, schema.fields, strict=True)
+        ]  # fmt: skip
     keys = {*schema.primary_keys, *schema.bucket_keys, *schema.partition_keys}
     columns = [
         one_nan(column) if field.name in keys else column for column, field in zip(columns, schema.fields, strict=True)
@@ -112,6 +128,8 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField, rounds: b
     wanted = arrow_type(field.type)
     if index < 0:
         if not field.type.nullable and rows.num_rows:
+            if field.default_value is not None:
+                return pa.repeat(default_scalar(field), rows.num_rows)
             raise InvalidInputError(_missing(field.name, field.type))
         return with_slots(pa.nulls(rows.num_rows, wanted), field.type, field.name)
     column = rows.column(index)
@@ -123,6 +141,12 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField, rounds: b
     check_present(column, field.type, field.name)
     _check_values(column, field.type, field.name)
     return with_slots(column, field.type, field.name)
+
+
+def _with_default(column: pa.Array, field: DataField, left_out: pa.Array | None) -> pa.Array:
+    """The default in place of nulls, but where the value is left out."""
+    is_filled = pc.is_null(column) if left_out is None else pc.and_not(pc.is_null(column), left_out)
+    return pc.if_else(is_filled, default_scalar(field), column)
 
 
 def _cast(column: pa.Array, field: DataField, rounds: bool) -> pa.Array:

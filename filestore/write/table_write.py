@@ -50,6 +50,7 @@ class TableWrite:
         budget_bytes: int | None = None,
         index: Iterable[IndexManifestEntry] = (),
         takes_stored_rows: bool = False,
+        fills_defaults: bool = False,
     ) -> None:
         """Prepare to write.
 
@@ -62,12 +63,14 @@ class TableWrite:
             index: index files of that snapshot, which say where the keys of dynamic buckets are; none: there are no
                 keys, or they are all replaced.
             takes_stored_rows: rows come as they are stored: of a counted table with their hashes and counts.
+            fills_defaults: rows come from a user: a null becomes the default of its column.
 
         Raises:
             InvalidInputError: the table cannot be written; says why.
         """
         self._table = store = table.store
         self._given = store.schema if takes_stored_rows else table.schema
+        self._left_out: Mapping[str, pa.Array] | None = {} if fills_defaults else None
         self._counts = None if takes_stored_rows else table.row_counts
         check_writable(store.schema)
         store.check_branch()
@@ -137,7 +140,8 @@ class TableWrite:
         """The rows as they go to a bucket writer, checked."""
         table = self._table
         try:
-            batch = conform_batch(rows, self._given, rounds=table.options.write_round_values)
+            rounds = table.options.write_round_values
+            batch = conform_batch(rows, self._given, rounds=rounds, left_out=self._left_out)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self.without_ignored(batch, kinds)
             if self._counts is not None:

@@ -27,7 +27,7 @@ from logstore.format.source.ranges import OutOfRange
 from logstore.format.source.unavailable import has_placeholder
 from lsm.errors import InvalidInputError
 
-_ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
+ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
 _SOURCE_TYPE: Final = "__debezium.source.column.type"
 _PRECISION: Final = "connect.decimal.precision"
 _MAX_PRECISION: Final = 38
@@ -44,14 +44,22 @@ _NOTES: Final = {
     "io.debezium.data.Bits": "bits become bytes, the lowest first, and their number is not kept",
     "io.debezium.time.NanoTimestamp": "records with digits finer than a microsecond are refused",
 }
-_LEFT_OUT: Final = (
+LEFT_OUT: Final = (
     "an update that leaves a large value alone publishes null, which is stored: REPLICA IDENTITY FULL needed"
 )
 _OF_ARRAYS: Final = {
     "io.debezium.time.MicroTime": "times in arrays are cut to milliseconds in the connector, and 24:00 becomes 00:00",
     "io.debezium.data.Enum": "the connector publishes null for an array with a null in it",
 }
-_OF_SOURCE: Final = {"NAME": "the connector publishes null in changes after the snapshot"}
+_OF_SOURCE: Final = {
+    ("NAME", "string"): "the connector publishes null in changes after the snapshot",
+    ("_TSVECTOR", "array"): "the connector publishes null",
+    ("MONEY", "string"): "rows of a snapshot have the digits of a double: decimal.handling.mode=precise keeps all",
+    ("NUMERIC", "double"): "decimals are rounded in the connector: decimal.handling.mode=precise or string keeps them",
+    ("DECIMAL", "double"): "decimals are rounded in the connector: decimal.handling.mode=precise or string keeps them",
+    ("BIGINT UNSIGNED", "int64"): "values above 2^63 are wrong: bigint.unsigned.handling.mode=precise keeps them",
+}
+"""By the source's type, where the connector says it, and the type in the record."""
 _NO_DEFAULT: Final = "its default is not taken over, because nested columns have none: old rows are null"
 
 
@@ -147,7 +155,8 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
     if kind is not None:
         items = part.get("items") if part.get("type") == "array" else None
         of_array = _OF_ARRAYS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
-        lost = (note, of_array, _OF_SOURCE.get(_source_type(part)), None if has_placeholder(part) else _LEFT_OUT)
+        of_source = _OF_SOURCE.get((source_type_of(part), str(part.get("type"))))
+        lost = (note, of_array, of_source, None if has_placeholder(part) else LEFT_OUT)
         note = "; ".join(filter(None, lost))
     default = part.get("default")
     text = None if kind is None or default is None else default_literal(part, kind)
@@ -158,22 +167,23 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
         type=pa.null() if kind is None else kind,
         nullable=part.get("optional") is True,
         default=text,
-        source_type=_source_type(part),
+        source_type=source_type_of(part),
         note=note,
         refused=kind is None,
     )
 
 
-def _source_type(part: Mapping[str, Any]) -> str:
+def source_type_of(part: Mapping[str, Any]) -> str:
+    """The type of a column as the database calls it, if the connector says so; else the connector's type."""
     parameters = part.get("parameters")
     named = parameters.get(_SOURCE_TYPE) if isinstance(parameters, Mapping) else None
     if isinstance(named, str):
         return named
     kind, meaning = part.get("type"), part.get("name")
     if kind == "array":
-        return f"array<{_source_type(part.get('items') or {})}>"
+        return f"array<{source_type_of(part.get('items') or {})}>"
     if kind == "map":
-        return f"map<{_source_type(part.get('keys') or {})},{_source_type(part.get('values') or {})}>"
+        return f"map<{source_type_of(part.get('keys') or {})},{source_type_of(part.get('values') or {})}>"
     return " ".join(str(word) for word in (kind, meaning) if word is not None) or "unknown"
 
 
@@ -193,7 +203,7 @@ def _type_of(part: Any, rules: TypeRules) -> tuple[pa.DataType | None, str]:
     if meaning in UNIT_OF_TIMESTAMP:
         unit = "ms" if UNIT_OF_TIMESTAMP[meaning] == "ms" else "us"
         return pa.timestamp(unit), "; ".join(filter(None, (_NOTES.get(meaning, ""), _range_note(rules))))
-    if meaning == _ZONED_TIMESTAMP:
+    if meaning == ZONED_TIMESTAMP:
         return (pa.string(), "") if rules.timestamptz == "string" else (pa.timestamp("us", "UTC"), _range_note(rules))
     if kind in ("struct", "array", "map"):
         return _nested(kind, part, rules)

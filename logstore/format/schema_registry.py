@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from lsm.errors import InvalidInputError, UnavailableError
-from lsm.secret_names import shown_address
+from lsm.secret_names import is_same_place, shown_address
 
 _TIMEOUT_S: Final = 10.0
 _REASON_BYTES: Final = 16 * 1024
@@ -188,8 +188,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         """The next request; another place is an error of the registry."""
-        before, after = urlsplit(req.full_url), urlsplit(newurl)
-        if req.has_header("Authorization") and before[:2] != after[:2]:
+        if req.has_header("Authorization") and not is_same_place(req.full_url, newurl):
             fp.close()
             raise OSError(f"redirect to another address, which gets no login: {shown_address(newurl)}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)

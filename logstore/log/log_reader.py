@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
+from logstore.log.control_record import header_of
 from logstore.log.kept_consumers import KeptConsumer, RangeConsumers
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
@@ -28,6 +29,8 @@ OLD_KEY: Final = pa.field("old_key", pa.binary())
 """Debezium's header ``__debezium.oldkey``: the key that the row has had until now. Null: it has no such header."""
 DELETED_KEY: Final = pa.field("deleted_key", pa.binary())
 """The key of a tombstone. Null: the record has a value."""
+MARKER: Final = pa.field("marker", pa.binary())
+"""The header that a table's writers use, of markers and control records. Null: the record has none."""
 
 LOG_BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 16 << 20
@@ -73,7 +76,8 @@ def read_range(
         topic: verify its id with `LogTopics.describe_topic` first: offsets of a recreated topic refer to other
             records.
         log_range: bucket and offsets.
-        columns: the columns of `LOG_SCHEMA` to return, `OLD_KEY`, `DELETED_KEY`; each costs a pass over the records.
+        columns: the columns of `LOG_SCHEMA` to return, `OLD_KEY`, `DELETED_KEY`, `MARKER`; each costs a pass over
+            the records.
         batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
@@ -254,7 +258,7 @@ def _array_of(column: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 _MAX_ARRAY_BYTES: Final = 2**31 - 1
-_FIELDS: Final = {field.name: field for field in (*LOG_SCHEMA, OLD_KEY, DELETED_KEY)}
+_FIELDS: Final = {field.name: field for field in (*LOG_SCHEMA, OLD_KEY, DELETED_KEY, MARKER)}
 _OLD_KEY_HEADER: Final = "__debezium.oldkey"
 
 
@@ -281,6 +285,7 @@ _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
     "value": partial(map, Message.value),
     OLD_KEY.name: _old_keys,
     DELETED_KEY.name: _deleted_keys,
+    MARKER.name: partial(map, header_of),
 }
 
 

@@ -337,11 +337,10 @@ class BucketLogWriter:
     def _commit_with_marker(self, last: LogRecord, *, is_final: bool, payload: bytes, is_pointer: bool) -> int:
         """Commit the open transaction with `last` as its last row; returns the offset after it."""
         assert self._batch is not None
-        query, batch = self._batch
         transaction = self._open()
         marker = encode_marker(
-            query=query,
-            batch=batch,
+            query=self._batch[0],
+            batch=self._batch[1],
             row_count=self._committed_rows + transaction.row_count + 1,
             start_offset=self._first_offset,
             is_final=is_final,
@@ -349,6 +348,7 @@ class BucketLogWriter:
             is_pointer=is_pointer,
             schema_id=self._schema_id,
             table_id=self._target.table_uuid,
+            end_offset=self._next_offset + transaction.row_count + 1,  # checked below, before the commit
             after=self.tail.end_offset,
             key=self._target.key,
             bucket=self._target.bucket,

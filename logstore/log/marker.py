@@ -15,6 +15,7 @@ payload is the location of the commit message, not the message. ``schema`` is th
 schema that the rows were written with (``log.header.schema-id``; absent if that is off, and from older writers).
 ``table`` is the id of the table (absent from older writers).
 
+``end`` is the offset behind this record: with another one it is a copy (absent from older writers).
 With a key (``marker_key``) the line also has ``after``, the end of the bucket that its writer had found, and at last
 ``mac``. A last record whose marker is not signed by the key is treated as another program's.
 """
@@ -84,28 +85,6 @@ class LogTail:
         """Whether rows behind a snapshot's next offset end with a chunk of a batch (log.consistency=eventual)."""
         return self.marker is not None and not self.marker.is_final and self.end_offset > known_end
 
-    def check_follows(self, snapshot_end: int | None) -> None:
-        """Check that this log belongs to a snapshot and holds only the snapshot's batches.
-
-        Args:
-            snapshot_end: the snapshot's next offset of this bucket; None when it has none.
-
-        Raises:
-            CorruptDataError: the log is shorter (it was recreated), or longer by a batch that the snapshot
-                does not contain. A caller that expects such a batch (the one after the snapshot's) recognizes it by its
-                marker and skips this check.
-        """
-        if self.marker is None:
-            if snapshot_end is None or self.earliest_offset >= snapshot_end:
-                return  # never written, or all expired
-        elif self.end_offset == snapshot_end:
-            return
-        raise CorruptDataError(
-            f"log end differs from the snapshot: bucket={self.bucket} log_end={self.end_offset}"
-            f" snapshot_end={snapshot_end} earliest={self.earliest_offset} last_batch={_name(self.marker)}"
-            " cause=the topic was recreated, another producer writes to it, or a batch was orphaned with its checkpoint"
-        )
-
 
 class NextStep(Enum):
     """The action of a task for its batch after fencing the bucket."""
@@ -135,11 +114,12 @@ def encode_marker(
     is_pointer: bool,
     schema_id: int | None = None,
     table_id: str | None = None,
+    end_offset: int | None = None,
     after: int | None = None,
     key: MarkerKey | None = None,
     bucket: int = 0,
 ) -> bytes:
-    """The header value of a marker; with a key it is signed for a bucket.
+    """The header value of a marker; with a key it is signed for a bucket, and for the place of its record.
 
     Raises:
         CorruptDataError: the key is lost.
@@ -160,6 +140,7 @@ def encode_marker(
         "pointer": is_pointer,
         **({} if schema_id is None else {"schema": schema_id}),
         **({} if table_id is None else {"table": table_id}),
+        **({} if end_offset is None else {"end": end_offset}),
         **({} if key is None else {"after": after}),
     }
     line = json.dumps(fields).encode()
@@ -170,7 +151,7 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
     """The marker in the header of the record at `record_offset`.
 
     Raises:
-        CorruptDataError: the value is not a marker, or from a newer version of Fluvial.
+        CorruptDataError: the value is not a marker, from a newer version of Fluvial, or a copy from another place.
     """
     line, _, payload = value.partition(b"\n")
     try:
@@ -182,6 +163,8 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
                 " fix=upgrade"
             )
         end_offset, start, row_count = record_offset + 1, fields["start"], int(fields["rows"])
+        if fields.get("end", end_offset) != end_offset:
+            raise copied_batch(f"offset={record_offset} written_at={int(fields['end']) - 1}")
         return CommitMarker(
             query=str(fields["query"]),
             batch=int(fields["batch"]),
@@ -377,6 +360,14 @@ def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> Co
     return marker
 
 
+def copied_batch(place: str) -> CorruptDataError:
+    """The error for a marker that its writer put elsewhere; ``place``: where."""
+    return CorruptDataError(
+        f"a batch in the log is not the table's, but a copy of an earlier one: {place} cause=another program writes to "
+        f"the topic: nothing of it is used fix=let only writers of the table write to it, and {NEW_LOG}"
+    )
+
+
 def refuse_foreign(place: str, *, is_unsigned: bool = False) -> CorruptDataError:
     """The error for a last record that is another program's and in no snapshot; ``place``: topic, bucket, offset."""
     if is_unsigned:
@@ -393,7 +384,3 @@ def refuse_foreign(place: str, *, is_unsigned: bool = False) -> CorruptDataError
 
 def _left(clock: KafkaEnvironment, deadline: float) -> float:
     return max(0.001, deadline - clock.monotonic())
-
-
-def _name(marker: CommitMarker | None) -> str:
-    return f"{marker.query}/{marker.batch}" if marker else "none"

@@ -1,6 +1,7 @@
 """Many histories, each of another cell, and what of the space they have covered by which way to read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -53,6 +54,27 @@ class Coverage:
         return found
 
 
+def plays(first: int) -> Iterator[tuple[Callable[[object], Outcome], Choice | None]]:
+    """What plays a history by its seed, and its choices unless it is of a wide table; one after the other, without end.
+
+    Args:
+        first: the seed of the rows.
+    """
+    rows, wide = _rows(first, SPACE), _rows(first, WIDE)
+    for number in count(1):
+        if number % WIDE_SHARE == 0:
+            yield partial(drawn, {**SIMPLEST, **WIDE.cell(next(wide))}, steps=2, looks=2), None
+        else:
+            choice = next(rows)
+            yield partial(drawn, SPACE.cell(choice)), choice
+
+
+def _rows(first: int, space: Space) -> Iterator[Choice]:
+    """Choices without an end, one covering array after the other."""
+    for number in count():
+        yield from covering_rows(space, f"{first} {number}")
+
+
 class ViolatedError(AssertionError):
     """A history shows a fault."""
 
@@ -65,15 +87,8 @@ class Campaign:
         first: the seed of the rows and of their histories.
         shrink_s: processor time to spend on each violation.
         """
-        self._rows, self._wide, self._count = self.rows(first), self.rows(first, WIDE), 0
-        self._shrink_s = shrink_s
+        self._plays, self._shrink_s = plays(first), shrink_s
         self.coverage = Coverage()
-
-    @staticmethod
-    def rows(first: int, space: Space = SPACE) -> Iterator[Choice]:
-        """Choices without an end, one covering array after the other."""
-        for number in count():
-            yield from covering_rows(space, f"{first} {number}")
 
     def history(self, seed: int) -> Outcome:
         """The next one.
@@ -81,12 +96,9 @@ class Campaign:
         Raises:
             ViolatedError: it shows a fault; with its smallest form.
         """
-        self._count += 1
-        if self._count % WIDE_SHARE == 0:
-            outcome = drawn({**SIMPLEST, **WIDE.cell(next(self._wide))}, seed, steps=2, looks=2)
-        else:
-            choice = next(self._rows)
-            outcome = drawn(SPACE.cell(choice), seed)
+        draw, choice = next(self._plays)
+        outcome = draw(seed)
+        if choice is not None:
             self.coverage.take(choice, set(outcome.done))
         if outcome.violation is not None:
             raise ViolatedError(str(shrunk(outcome.violation, seconds=self._shrink_s)))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ def operation(play: Play, chance: random.Random) -> Step:
     }  # fmt: skip
     if not play.main.states:
         return _write(play, chance)
+    if _within_batches(play):  # what may change a batch that is half delivered
+        weights = {each: weight * (1 if each in (_write, _branches) else 3) for each, weight in weights.items()}
     while True:
         step = chance.choices(list(weights), weights=list(weights.values()))[0](play, chance)
         if step is not None:
@@ -39,10 +42,9 @@ def looks(play: Play, chance: random.Random, last: Step, count: int) -> Iterator
 
 
 def _apt(play: Play, chance: random.Random, name: str) -> Step | None:
-    at, other = chance.randrange(8), chance.randrange(8)
-    follower = chance.choice(sorted(play.followers) or ["p"])
-    follows: Step = ("follow", _without_none(_followed(play, chance, follower)))
-    differs: Step = ("difference", {"before": at, "after": other})
+    at = chance.randrange(8)
+    follows: Step = ("follow", _without_none(_followed(play, chance, _follower(play, chance))))
+    differs: Step = ("difference", _two_states(play, chance))
     match name:
         case "rollback" | "wait" | "expire" | "rescale" | "restore" | "overwrite":
             return follows
@@ -58,7 +60,7 @@ def _apt(play: Play, chance: random.Random, name: str) -> Step | None:
 
 
 def _look(play: Play, chance: random.Random) -> Step:
-    at, other = chance.randrange(8), chance.randrange(8)
+    at = chance.randrange(8)
     ways: list[tuple[str, int, dict[str, Any]]] = [
         ("rows", 4, {"columns": _projection(play, chance), "filter": _filter(play, chance)}),
         ("snapshot", 2, {"at": at}),
@@ -68,13 +70,34 @@ def _look(play: Play, chance: random.Random) -> Step:
         ("audit_log", 1, {}),
         ("union", 2 if play.shape.has_log else 0, {}),
         ("live", 1, {}),
-        ("difference", 2, {"before": at, "after": other}),
-        ("incremental", 2, {"before": at, "after": other, "changelog": chance.random() < 0.7}),
+        ("difference", 2, _two_states(play, chance)),
+        ("incremental", 2, {**_two_states(play, chance), "changelog": chance.random() < 0.7}),
         ("verify", 1, {}),
-        ("follow", 4, _followed(play, chance, chance.choice("pqrs"))),
+        ("follow", 4, _followed(play, chance, _follower(play, chance, "pqrs"))),
     ]
     name, _, given = chance.choices(ways, weights=[weight for _, weight, _ in ways])[0]
     return name, _without_none(given)
+
+
+def _within_batches(play: Play) -> list[str]:
+    """The followers of which a batch is half delivered."""
+    places = ((name, follower.place) for name, follower in sorted(play.followers.items()))
+    return [name for name, place in places if place is not None and place.to is not None]
+
+
+def _follower(play: Play, chance: random.Random, others: str = "") -> str:
+    """One that goes on, or half the time one that stands within a batch, if there is one."""
+    within = _within_batches(play)
+    return chance.choice(within if within and chance.random() < 0.5 else others or sorted(play.followers) or ["p"])
+
+
+def _two_states(play: Play, chance: random.Random) -> dict[str, int]:
+    """Places of two states, half the time of such as have other columns, if there are any."""
+    states = [play.main.states[number] for number in sorted(play.main.states)]
+    pairs = list(permutations(range(len(states)), 2))
+    apart = [pair for pair in pairs if states[pair[0]].content.columns != states[pair[1]].content.columns]
+    before, after = chance.choice(apart if apart and chance.random() < 0.5 else pairs or [(0, 0)])
+    return {"before": before, "after": after}
 
 
 def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 from engine.follow.keyed_rows import KeyedRows
+from engine.follow.reading import BatchReading
 from engine.log import log_tail
+from engine.stream.history import TableHistory
+from engine.stream.watch import TableWatch
 from filestore.branch import key_merge
+from filestore.changelog import snapshot_changes
 from filestore.compact.merge_tree import LevelMerge
 from filestore.datafile import schema_mapping
 from filestore.maintenance import snapshot_expiry
+from filestore.manifest import avro_walk
 from filestore.predicate import evaluation
 from filestore.predicate.predicate import Compare, CompareOp
 from filestore.read import row_lookup, split_read
@@ -34,9 +39,8 @@ from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.aggregation import Aggregation
 from lsm.merge import partial_update
 from lsm.merge.merge_function import Deduplicate, FirstRow
-from tests.crossings.campaign import Campaign
-from tests.crossings.run import Violation, drawn, replayed
-from tests.crossings.space import SPACE
+from tests.crossings.campaign import plays
+from tests.crossings.run import Violation, replayed
 
 Plant = Callable[[ExitStack], None]
 
@@ -248,6 +252,47 @@ def _early_retractions_forgotten(stack: ExitStack) -> None:
     _instead(stack, Aggregation, "settled", lambda _: lambda self, rows: rows)
 
 
+def _rows_expire_while_their_batch_is_read(stack: ExitStack) -> None:
+    def make(plan: Any) -> Any:
+        return lambda self, snapshot_id, moment_ms: plan(self, snapshot_id, self.moment_of(snapshot_id))
+
+    _instead(stack, TableHistory, "_plan_snapshot", make)
+
+
+def _changes_counted_in_the_columns_of_today(stack: ExitStack) -> None:
+    _instead(stack, BatchReading, "_comparing", lambda _: lambda self, rows: rows)
+
+
+def _bounded_streams_do_not_look_back(stack: ExitStack) -> None:
+    def make(check: Any) -> Any:
+        def fault(self: TableWatch, here: Any) -> None:
+            if not (self.is_bounded and (self._store.snapshots.latest_id() or 0) < here.newest_id):
+                check(self, here)
+
+        return fault
+
+    _instead(stack, TableWatch, "_check_commit", make)
+
+
+def _shared_files_not_compared(stack: ExitStack) -> None:
+    def make(differing: Any) -> Any:
+        return lambda *given, **more: differing(*given, **{**more, "shows_same": None})
+
+    _instead(stack, snapshot_changes, "differing_buckets", make)
+
+
+def _manifests_of_wide_tables_not_decoded(stack: ExitStack) -> None:
+    def make(lists: Any) -> Any:
+        def fault(self: Any, item: Any, present: Any, **how: Any) -> Any:
+            found = lists(self, item, present, **how)
+            self._mark(found.counts > 4096)
+            return found
+
+        return fault
+
+    _instead(stack, avro_walk._Walk, "_lists", make)
+
+
 FAULTS: Final[Mapping[str, Plant]] = {
     "rows are numbered as they are chosen (B1)": _rows_numbered_as_chosen,
     "a compaction forgets the sequence field": _sequence_forgotten_by_compactions,
@@ -267,6 +312,11 @@ FAULTS: Final[Mapping[str, Plant]] = {
     "union reads forget deletes": _union_reads_forget_deletes,
     "copies in memory keep deleted rows": _copies_keep_deleted_rows,
     "early retractions are forgotten (C5)": _early_retractions_forgotten,
+    "rows expire while their batch is read (B2)": _rows_expire_while_their_batch_is_read,
+    "changes are counted in the columns of today (B3)": _changes_counted_in_the_columns_of_today,
+    "bounded streams do not look back (B7)": _bounded_streams_do_not_look_back,
+    "files that two states share are not compared (B8)": _shared_files_not_compared,
+    "manifests of wide tables cannot be decoded (A1)": _manifests_of_wide_tables_not_decoded,
 }
 
 
@@ -287,12 +337,12 @@ def hunted(name: str, first: int, *, most: int = sys.maxsize, seconds: float = 6
         most: histories at most.
         seconds: processor time at most.
     """
-    rows, until = Campaign.rows(first), time.process_time() + seconds
-    for number in range(most):
+    until = time.process_time() + seconds
+    for number, (draw, _) in zip(range(most), plays(first), strict=False):
         if time.process_time() > until:
             return None
         with planted(name):
-            found = drawn(SPACE.cell(next(rows)), first + number).violation
+            found = draw(first + number).violation
         if found is not None and replayed(found.history).violation is None:
             return number + 1, found
     return None

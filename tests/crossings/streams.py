@@ -58,6 +58,14 @@ class Follower:
         else:
             self.state.pop(key, None)
 
+    def forget(self, slots: Iterable[str]) -> None:
+        """Columns beside these were dropped: they are in no row any more."""
+        kept = {*slots}
+        bag: Counter[Any] = Counter()
+        for row, count in self.bag.items():
+            bag[tuple(each for each in row if each[0] in kept)] += count
+        self.bag = bag
+
     def rows(self, play: Play) -> list[dict[str, Any]]:
         """What it has. Raises: MismatchError: a row was removed that had not come."""
         if play.shape.has_key:
@@ -90,6 +98,7 @@ def follow(
     ):
         raise SkippedError
     slots = line.content.slots()
+    kept.forget(slots.values())
     wanted = {*play.shape.key, *(columns or ())} if columns is not None and play.shape.has_key else {*slots.values()}
     names = [each for each, slot in slots.items() if slot in wanted]
     begin: Any = kept.position

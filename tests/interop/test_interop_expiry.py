@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine import Table
 from engine.cuts.tags import CutRecord, tag_cut
 from filestore.io.file_io import SystemClock
 from filestore.maintenance.rollback import plan_rollback, roll_back
@@ -241,3 +242,8 @@ def test_both_sides_expire_changelogs_that_outlive_their_snapshots(
     assert is_well(table())
     assert {row["k"]: row["n"] for row in java_peer.read(tmp_path, "db.t")} == {0: 21, 1: 19, 2: 20}
     assert {row["k"]: row["n"] for row in FLUVIAL.read(tmp_path, "db.t")} == {0: 21, 1: 19, 2: 20}
+    first = min(each.snapshot_id for each in changelog_references(table().store))
+    start = {"scan.mode": "from-snapshot", "scan.snapshot-id": str(first)}
+    with Table(table()).stream(None, follow=False, options=start) as stream:
+        changed = [row for each in stream for row in each.rows.to_pylist()]
+    assert {row["k"]: row["n"] for row in changed} == {0: 21, 1: 19, 2: 20}

@@ -1,18 +1,25 @@
 """A job that follows a real source in the test's own process: its batches without Spark, its tables compared."""
 
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from engine import Catalog
 from engine.cdc.batch import CdcBatches
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings
+from engine.cdc.signals import check_resnapshot, send_signals, signals_for
 from engine.cdc.source import next_position, planned_ranges
-from engine.cdc.state import StateFiles
+from engine.cdc.state import RESNAPSHOT, StateFiles
+from engine.cdc.status import table_positions
 from engine.cdc.topics import PatternTopics
-from engine.cdc.verify.verification import Verified, followed_by, verified
+from engine.cdc.verify.verification import Verified, followed_by, known_sources, verified
+from engine.runtime.steps import Observer, ignore
 from logstore.kafka.clients import KafkaProperties
 from tests.stores.debezium import ChangeSource
+
+_WAIT_S: Final = 60
 
 
 class Follower:
@@ -36,29 +43,59 @@ class Follower:
         self._topics = PatternTopics(properties, pattern, clock=_always_later())
         self._position: dict[str, Any] = {}
         self._batch_id = -1
-        self.state = StateFiles(self.catalog.file_io, self.catalog.warehouse, "shop")
-        self._batches = CdcBatches(
-            self.catalog, self.settings, self.state, commit_user="query-1", run_id="run-1", threads=1
-        )
+        self._runs = 0
+        self._batches = self._started()
 
     def catch_up(self) -> BatchReport:
         """One batch with everything that the source has published up to now."""
         self.source.records()
         return self.step()
 
-    def step(self) -> BatchReport:
-        """One batch with what the topics have at this moment."""
+    def step(self, dies_after: int | None = None) -> BatchReport:
+        """One batch with what the topics have at this moment.
+
+        Args:
+            dies_after: so many steps of its tables; then another driver repeats the batch. None: it lives.
+        """
         positions = self._topics.positions()
         earliest, latest = self._topics.earliest(positions), self._topics.latest(positions)
         planned = next_position(self._position, earliest, latest, self.state.request_names(), limit=None)
         self._batch_id += 1
-        report = self._batches.write(planned_ranges(self._position, planned), self._batch_id)
+        ranges = planned_ranges(self._position, planned)
+        if dies_after is not None:
+            with suppress(Killed):
+                self._started(_death(dies_after)).write(ranges, self._batch_id)
+            self._batches = self._started()
+        report = self._batches.write(ranges, self._batch_id)
         self._position = planned
         return report
 
+    def resnapshot(self, table: str, topic: str, *, drops: bool, are_writers_stopped: bool = False) -> None:
+        """As ``fluvial cdc resnapshot``, with the topic of signals, and wait until the rows are there."""
+        known, ends = self.state.table(table), self._topics.latest(sorted(table_positions(self.state, table)))
+        check_resnapshot(table, known.key, ends, are_writers_stopped=are_writers_stopped)
+        send_signals(self.settings.properties, topic, signals_for(known.sources, ends))
+        self.state.ask(RESNAPSHOT, table, at_ms=1, offsets=ends, drops=drops)
+        self.step()
+        deadline = time.monotonic() + _WAIT_S
+        while self.state.table(table).parked is not None:
+            assert time.monotonic() < deadline, (self.state.table(table).parked, self.source.connect.log[-3000:])
+            self.catch_up()
+            self._batches = self._started()
+
+    def _started(self, observe: Observer = ignore) -> CdcBatches:
+        """A driver, with nothing in memory."""
+        self._runs += 1
+        self.state = StateFiles(self.catalog.file_io, self.catalog.warehouse, "shop")
+        return CdcBatches(
+            self.catalog, self.settings, self.state, commit_user="query-1", run_id=f"run-{self._runs}", threads=1,
+            observe=observe,
+        )  # fmt: skip
+
     def verified(self) -> dict[str, Verified]:
         """Each source table against its table, by the source's name without the schema."""
-        found = verified(self.source.url, self.catalog, followed_by(self.settings, self.state))
+        followed, known = followed_by(self.settings, self.state), known_sources(self.state)
+        found = verified(self.source.url, self.catalog, followed, known=known)
         return {each.source.name: each for each in found if each.source.name != "fence"}
 
     def differences(self) -> dict[str, list[object]]:
@@ -68,6 +105,20 @@ class Follower:
             for name, each in self.verified().items()
             if not each.is_equal
         }
+
+
+class Killed(BaseException):
+    """The end of a driver."""
+
+
+def _death(after: int) -> Observer:
+    left = iter(range(after))
+
+    def observe(*_: object) -> None:
+        if next(left, None) is None:
+            raise Killed
+
+    return observe
 
 
 def _always_later() -> Any:

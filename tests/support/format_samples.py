@@ -108,7 +108,7 @@ def marker(**changes: Any) -> bytes:
     """A commit marker of the log, with some fields replaced."""
     given: dict[str, Any] = {
         "query": "q", "batch": 7, "row_count": 500, "start_offset": 1, "is_final": True, "payload": b"p",
-        "is_pointer": False, "schema_id": 3, "table_id": "t",
+        "is_pointer": False, "schema_id": 3, "table_id": "t", "end_offset": 1000,
     }  # fmt: skip
     return encode_marker(**given | changes)
 

@@ -7,10 +7,46 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.cdc.records.routing import META
 from filestore.types.data_types import STRING, DataField, DataType, arrow_type
 from lsm.errors import InvalidInputError
 
+META: Final = pa.schema(
+    [
+        ("op", pa.string()),
+        ("ts_ms", pa.int64()),
+        (
+            "source",
+            pa.struct(
+                [
+                    ("connector", pa.string()),
+                    ("name", pa.string()),
+                    ("db", pa.string()),
+                    ("schema", pa.string()),
+                    ("table", pa.string()),
+                    ("ts_ms", pa.int64()),
+                    ("lsn", pa.int64()),
+                    ("sequence", pa.string()),
+                    ("snapshot", pa.string()),
+                    ("file", pa.string()),
+                    ("pos", pa.int64()),
+                ]
+            ),
+        ),
+        (
+            "transaction",
+            pa.struct([("id", pa.string()), ("total_order", pa.int64()), ("data_collection_order", pa.int64())]),
+        ),
+    ]
+)
+"""What is read of an envelope besides its rows."""
+OTHERS: Final = {
+    "io.debezium.connector.common.Heartbeat": "heartbeats",
+    "io.debezium.connector.common.TransactionMetadataValue": "transactions",
+    "SchemaChangeValue": "schema changes",
+    "MessageValue": "logical decoding messages",
+    "SignalValue": "signals",
+}
+"""What connectors publish beside changes, by the ends of the names of their schemas."""
 DELETED_COLUMN: Final = "_deleted"
 DELETED_WHEN: Final = "op = d"
 SEQUENCE_COLUMN: Final = "_lsn"

@@ -1,23 +1,42 @@
 """Columns of a schema part in the types of tables: where the job meets the rules of ``logstore.format``."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from engine.cdc.records.routing import RowPart
-from engine.cdc.rules.names import SourceTable, is_excluded
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.cdc.records.routing import READ, RowPart
+from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartColumn
 from engine.cdc.settings import CdcSettings
 from filestore.types.data_types import data_type_of
-from logstore.format.connect_types import columns_of_part
+from logstore.format.connect_types import ZONED_TIMESTAMP, columns_of_part, source_type_of
+from logstore.format.source.column_values import part_fields
+
+_ENUM: Final = "io.debezium.data.Enum"
+_BINLOG: Final = pa.array(["mysql", "mariadb"])
+_NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 
 
 def row_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> tuple[PartColumn, ...]:
-    """The columns of a table's rows, without excluded ones and those that no table can hold."""
+    """The columns of a table's rows, without those that are left out or that no table can hold."""
     return tuple(
         PartColumn(name=each.name, type=data_type_of(each.type), default=each.default)
         for each in columns_of_part(part.row, settings.types)
-        if not each.refused and not is_excluded(source, each.name, settings.excluded)
+        if not each.refused and settings.why_left_out(source, each.name) is None
     )
+
+
+def run_digest(part: RowPart, source: SourceTable, settings: CdcSettings) -> str:
+    """The digest of a part, and of its columns that are left out: of another source table they may be others."""
+    names = [each.name for each in columns_of_part(part.row, settings.types)]
+    gone = [each for each in names if settings.why_left_out(source, each) is not None]
+    if not gone:
+        return part.digest
+    return hashlib.blake2b(json.dumps([part.digest, gone]).encode(), digest_size=8).hexdigest()
 
 
 def refused_columns(part: RowPart, settings: CdcSettings) -> dict[str, str]:
@@ -30,7 +49,7 @@ def lossy_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> 
     return {
         each.name: each.note
         for each in columns_of_part(part.row, settings.types)
-        if each.note and not each.refused and not is_excluded(source, each.name, settings.excluded)
+        if each.note and not each.refused and settings.why_left_out(source, each.name) is None
     }
 
 
@@ -43,3 +62,45 @@ def field_names(part: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Names of the fields of a struct's schema part."""
     fields: Sequence[Mapping[str, Any]] = [] if part is None else part.get("fields") or []
     return tuple(str(each["field"]) for each in fields)
+
+
+def as_in_the_source(rows: pa.RecordBatch, part: RowPart, meta: pa.StructArray) -> pa.RecordBatch:
+    """Rows with what connectors write otherwise than the source, where it cannot mean something else.
+
+    Changes of MySQL and MariaDB have a zero TIMESTAMP as 1970, which no other TIMESTAMP is, and a backslash before a
+    comma in an enum; rows of their snapshots have null and the comma. ``decimal.handling.mode=string`` has words of its
+    own for NaN and infinity, which are known where the connector says the source's type.
+
+    Args:
+        rows: (n,) decoded.
+        part: their schema part.
+        meta: (n,) of ``META``.
+    """
+    is_binlog = pc.is_in(pc.struct_field(meta, ["source", "connector"]), _BINLOG)
+    has_binlog = pc.any(is_binlog).as_py()
+    for each in part_fields(part.row):
+        name, kind = str(each.get("field")), each.get("name")
+        at = rows.schema.get_field_index(name)
+        if at < 0:
+            continue
+        values = rows.column(at)
+        if has_binlog and kind == ZONED_TIMESTAMP:
+            zero = (
+                pc.match_substring_regex(values, r"^1970-01-01T00:00:00(\.0*)?Z$")
+                if _is_text(values)
+                else pc.equal(values, pa.scalar(0, pa.int64()).cast(values.type))
+            )
+            values = pc.if_else(pc.and_(is_binlog, zero), pa.scalar(None, values.type), values)
+        elif has_binlog and kind == _ENUM and _is_text(values):
+            is_change = pc.and_(is_binlog, pc.not_equal(pc.struct_field(meta, "op"), READ))
+            values = pc.if_else(is_change, pc.replace_substring(values, "\\,", ","), values)
+        elif _is_text(values) and each.get("type") == "string" and source_type_of(each) in ("NUMERIC", "DECIMAL"):
+            for word, number in _NUMBERS.items():
+                values = pc.if_else(pc.equal(values, word), number, values)
+        if values is not rows.column(at):
+            rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
+
+
+def _is_text(values: pa.Array) -> bool:
+    return bool(pa.types.is_string(values.type))

@@ -6,8 +6,9 @@ schema changes and signals are known by the names of their schemas, and are no r
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.cdc.records.metadata import META
 from engine.cdc.rules.names import SourceTable
 from logstore.format.connect_types import row_part
 from logstore.format.schema_parts import Payloads, Split, split_payloads
@@ -28,6 +30,7 @@ from lsm.keys.words import BoolArray, IndexArray
 ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
+DELETE: Final = "d"
 READ: Final = "r"  # of a snapshot
 NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
@@ -35,7 +38,26 @@ NO_SCHEMA_PART: Final = (
 )
 FLATTENED: Final = (
     "the record is a row alone, without its kind of change: the connector flattens it (ExtractNewRecordState): "
-    "fix=remove the transform, conventionally named unwrap, from the connector"
+    "fix=remove the transform, conventionally named unwrap, from the connector; or write source.flattened into the job"
+)
+_FACTS: Final = {"ts_ms": pa.int64(), "lsn": pa.int64(), "snapshot": pa.string()}
+_OF_ROWS: Final = pa.schema(
+    [("__op", pa.string()), ("__deleted", pa.string())]
+    + [(f"__{name}{each}", kind) for each, kind in _FACTS.items() for name in ("", "source_")]
+)
+"""What fields beside a row alone say of its change, where the connector adds them."""
+_REST_OF_EVENTS: Final = ({"field": "source", "type": "struct"}, {"field": "op", "type": "string"})
+_OF_CHANGES: Final = re.compile(
+    "__(deleted|op|table|db|schema|lsn|ts_ms|ts_us|ts_ns|connector|name|snapshot|version|sequence|txId|xmin|gtid|file|"
+    "pos|row|thread|server_id|source_.+|transaction_.+)"
+)
+NO_KEY: Final = (
+    "a row alone has no key, so which row an update or a delete is of is not known: fix=remove the transform from the "
+    "connector for this table, or give it a primary key"
+)
+NO_COLUMNS: Final = (
+    "documents, as those of MongoDB, have no columns, so there is no table for them: "
+    "fix=let the pattern not match their topics"
 )
 TRANSACTION_PART: Final = "TransactionMetadataValue"
 _TRANSACTION: Final = pa.schema(
@@ -45,35 +67,6 @@ _TRANSACTION: Final = pa.schema(
         ("data_collections", pa.list_(pa.struct([("data_collection", pa.string()), ("event_count", pa.int64())]))),
     ]
 )
-META: Final = pa.schema(
-    [
-        ("op", pa.string()),
-        ("ts_ms", pa.int64()),
-        (
-            "source",
-            pa.struct(
-                [
-                    ("connector", pa.string()),
-                    ("name", pa.string()),
-                    ("db", pa.string()),
-                    ("schema", pa.string()),
-                    ("table", pa.string()),
-                    ("ts_ms", pa.int64()),
-                    ("lsn", pa.int64()),
-                    ("sequence", pa.string()),
-                    ("snapshot", pa.string()),
-                    ("file", pa.string()),
-                    ("pos", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "transaction",
-            pa.struct([("id", pa.string()), ("total_order", pa.int64()), ("data_collection_order", pa.int64())]),
-        ),
-    ]
-)
-"""What is read of an envelope besides its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +77,7 @@ class RowPart:
     row: Mapping[str, Any]  # the struct of ``after``
     key: Mapping[str, Any] | None  # None: records have no key
     is_declared: bool = False  # by the job, because records have no schema part
+    is_key: bool = False  # of the key alone: a tombstone says no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +126,7 @@ class Routed:
     pieces: tuple[RecordPiece, ...]
     ended: tuple[tuple[int, str, Mapping[str, int]], ...]  # END records: index, transaction, changes by table
     bad: tuple[RefusedRecord, ...]
-    tombstones: IndexArray
+    others: frozenset[str] = frozenset()  # names of schemas of records that are no rows; "": of those without a schema
 
 
 Declared = Callable[[SourceTable], RowPart | None]
@@ -145,7 +139,12 @@ def nothing_declared(_: SourceTable) -> RowPart | None:
 
 
 def route(
-    keys: pa.Array, values: pa.Array, *, split: Split = split_payloads, declared: Declared = nothing_declared
+    keys: pa.Array,
+    values: pa.Array,
+    *,
+    split: Split = split_payloads,
+    declared: Declared = nothing_declared,
+    flattened: SourceTable | None = None,
 ) -> Routed:
     """Find the table and the schema part of each record.
 
@@ -154,21 +153,42 @@ def route(
         values: (n,) binary; null is a tombstone.
         split: see ``decode_envelopes``.
         declared: parts for records that have none.
+        flattened: the source table whose rows the records are, without envelopes; None: such records are refused.
     """
     is_tombstone = flags(values.is_null())
     places = np.flatnonzero(~is_tombstone)
     groups, unreadable = split(values.drop_null() if is_tombstone.any() else values)
     bad = _refused(unreadable, places)
     pieces: list[RecordPiece] = []
+    others: set[str] = set()
     ended: list[tuple[int, str, Mapping[str, int]]] = []
     for group in groups:
         if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
             ended += _ended(group, places[group.indices])
             continue
+        if flattened is not None and not is_row_part(group.schema_part):
+            events, rows_at, unreadable = _enveloped(group, flattened)
+            at, bad = places[rows_at], bad + _refused(unreadable, places[group.indices], source=flattened)
+            has_key = flags(keys.take(pa.array(at)).is_valid())
+            bad += [
+                RefusedRecord(index=int(each), reason=NO_KEY, source=flattened, is_letter=False)
+                for each in at[~has_key]
+            ]
+            events = replace(events, texts=rows_where(events.texts, has_key))
+            found, refused = _pieces_of(events, at[has_key], keys, split, declared)
+            pieces += found
+            bad += refused
+            continue
         if is_flattened(group.schema_part):
             bad += [RefusedRecord(index=int(at), reason=FLATTENED, is_letter=False) for at in places[group.indices]]
             continue
         found, refused = _pieces_of(group, places[group.indices], keys, split, declared)
+        if not found and not refused:
+            others.add("" if group.schema_part is None else str(group.schema_part.get("name") or "?"))
+        pieces += found
+        bad += refused
+    if flattened is not None and is_tombstone.any():
+        found, refused = _deletes(flattened, np.flatnonzero(is_tombstone), keys, split, declared)
         pieces += found
         bad += refused
     pieces.sort(key=lambda each: int(each.indices[0]))
@@ -176,7 +196,7 @@ def route(
         pieces=tuple(pieces),
         ended=tuple(sorted(ended, key=lambda each: each[0])),
         bad=tuple(sorted(bad, key=lambda each: each.index)),
-        tombstones=np.flatnonzero(is_tombstone),
+        others=frozenset(others),
     )
 
 
@@ -188,6 +208,11 @@ def is_row_part(part: Mapping[str, Any] | None) -> bool:
 def is_flattened(part: Mapping[str, Any] | None) -> bool:
     """Whether a schema part is that of a row alone, as ``ExtractNewRecordState`` publishes it."""
     return part is not None and str(part.get("name", "")).endswith(".Value") and not is_row_part(part)
+
+
+def is_of_documents(part: Mapping[str, Any] | None) -> bool:
+    """Whether a schema part is that of changes of documents, each a text: MongoDB's."""
+    return any(each.get("field") == "after" and each.get("type") == "string" for each in part_fields(part))
 
 
 def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping[str, int]]]:
@@ -217,7 +242,8 @@ def _pieces_of(
     is_event = flags(pc.and_(source.is_valid(), pc.struct_field(source, "table").is_valid()))
     if not is_event.all():
         if group.schema_part is not None:
-            bad += [RefusedRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
+            why = NO_COLUMNS if is_of_documents(group.schema_part) else "the event has no source table"
+            bad += [RefusedRecord(index=int(each), reason=why, is_letter=False) for each in at[~is_event]]
         meta, at, texts = rows_where(meta, is_event), at[is_event], rows_where(texts, is_event)
         source = pc.struct_field(meta, "source")
     pieces = []
@@ -320,3 +346,55 @@ def part_digest(row: Mapping[str, Any], key: Mapping[str, Any] | None) -> str:
     fields = [row.get("fields"), None if key is None else key.get("fields")]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _enveloped(group: Payloads, source: SourceTable) -> tuple[Payloads, IndexArray, tuple[BadRecord, ...]]:
+    """Rows alone as events, the index of the row of each, and the rows that cannot be read.
+
+    Where no field says what a change is, it is an update: values that were left out of it are kept.
+    """
+    decoded = decode_objects(group.texts, row_reading(_OF_ROWS, lenient=True))
+    said = {field.name: column for field, column in zip(_OF_ROWS, decoded.rows.flatten(), strict=True)}
+    is_delete = pc.or_kleene(pc.equal(said["__deleted"], "true"), pc.equal(said["__op"], DELETE))
+    kinds = pc.if_else(pc.fill_null(is_delete, False), DELETE, pc.coalesce(said["__op"], UPDATE))
+    facts = [pa.repeat(_source_text(source), len(kinds))]
+    for name, kind in _FACTS.items():
+        given = pc.coalesce(said[f"__{name}"], said[f"__source_{name}"]).cast(pa.string())
+        mark = '"' if pa.types.is_string(kind) else ""
+        facts.append(pc.fill_null(pc.binary_join_element_wise(f',"{name}":{mark}', given, mark, ""), ""))
+    sides = pc.if_else(pc.equal(kinds, DELETE), '","before":', '","after":')
+    head = pc.binary_join_element_wise(*facts, '},"op":"', kinds, sides, "").cast(pa.binary())
+    rows = group.texts.take(pa.array(decoded.indices)).cast(pa.binary())
+    texts = pc.binary_join_element_wise(head, rows, b"}", b"")
+    part = group.schema_part
+    if part is not None:
+        fields = [each for each in part_fields(part) if not _OF_CHANGES.fullmatch(str(each.get("field")))]
+        row = {"type": "struct", "optional": True, "fields": fields}
+        part = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}, *_REST_OF_EVENTS]}
+    indices = np.arange(len(texts))
+    return Payloads(schema_part=part, indices=indices, texts=texts), group.indices[decoded.indices], decoded.bad
+
+
+def _deletes(
+    source: SourceTable, indices: IndexArray, keys: pa.Array, split: Split, declared: Declared
+) -> tuple[list[RecordPiece], list[RefusedRecord]]:
+    """Tombstones of a topic of rows alone, which delete the rows of their keys; those without a key mean nothing."""
+    indices = indices[flags(keys.take(pa.array(indices)).is_valid())]
+    parts, unreadable = _key_parts(keys, indices, split)
+    bad, pieces, own = _refused(unreadable, indices, source=source), list[RecordPiece](), declared(source)
+    for given, mask in parts:
+        key, at = given if given is not None else None if own is None else own.key, indices[mask]
+        if key is None:
+            bad += [RefusedRecord(index=int(each), reason=NO_SCHEMA_PART, source=source) for each in at]
+            continue
+        text = f'{_source_text(source)}}},"op":"{DELETE}"}}'
+        texts = pa.repeat(pa.scalar(text.encode(), pa.binary()), len(at))
+        part = RowPart(digest="", row=key, key=key, is_declared=given is None, is_key=True)
+        meta = decode_objects(texts, _meta_reading()).rows
+        pieces.append(RecordPiece(source=source, part=part, indices=at, meta=meta, texts=texts))
+    return pieces, bad
+
+
+def _source_text(source: SourceTable) -> str:
+    """The beginning of an event, up to the name of its source table."""
+    return f'{{"source":{{"schema":{json.dumps(source.schema)},"table":{json.dumps(source.name)}'

@@ -4,6 +4,7 @@ The records themselves are kept for the second pass while they fit into a budget
 what does not fit is read again. So a batch takes bounded memory, however far the job is behind.
 """
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from engine.cdc.records.declared import declared_part
-from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, RefusedRecord, Routed, RowPart, route
+from engine.cdc.records.metadata import OTHERS
+from engine.cdc.records.routing import (
+    READ,
+    UPDATE,
+    Declared,
+    RecordPiece,
+    RefusedRecord,
+    Routed,
+    RowPart,
+    route,
+)
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, stamps_of
 from engine.cdc.rules.snapshots import RowsOfSnapshots
@@ -28,9 +39,12 @@ from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.arrow_bytes import flags
 from logstore.log.kept_consumers import IdleConsumers
-from logstore.log.log_reader import OLD_KEY, RecordsLostError, read_range
+from logstore.log.log_reader import MARKER, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 
+logger = logging.getLogger("fluvial.cdc")
+
+_LOOKED_AT: Final = 10
 _NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
 
 
@@ -42,6 +56,7 @@ class PartSpan:
     part: RowPart
     last_offset: int
     last: Stamp | None
+    has_changes: bool = True  # not only rows of a snapshot
 
 
 @dataclass(slots=True)
@@ -159,13 +174,14 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """The records of a range, routed, without those that are left out. Raises: FluvialError, see ``read_range``."""
     split, declared = split_of(settings), declared_parts(settings)
+    flattened = settings.flattened_source(source.topic)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
     columns = ["offset", "key", "value", OLD_KEY.name]
     found = read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns, kept=consumers)
     for records in found:
         if left_out and (records := _without(records, source, left_out)).num_rows == 0:
             continue
-        routed = route(records["key"], records["value"], split=split, declared=declared)
+        routed = route(records["key"], records["value"], split=split, declared=declared, flattened=flattened)
         yield Chunk(records.drop_columns(["value"]), routed, records["offset"][-1].as_py() + 1)
 
 
@@ -225,6 +241,8 @@ def scan_range(
                     )
                     for index, name, counts in chunk.routed.ended
                 ]
+            for name in chunk.routed.others:
+                _tell_others(settings.name, source.topic, name)
             found.bad += [(int(offsets[each.index]), each) for each in chunk.routed.bad]
             keeps = keeps and budget is not None and budget.take(chunk.size_bytes)
             if keeps:
@@ -233,9 +251,34 @@ def scan_range(
             found.chunks[-1] = replace(found.chunks[-1], end_offset=source.end_offset)
     except RecordsLostError as error:
         found.lost = str(error)
+    if found.bad and not found.tables and _is_log(settings, source):
+        logger.warning("a topic is the log of a table, and left out: topic=%s job=%s", source.topic, settings.name)
+        found.bad = []
     for table in found.tables.values():
         table.parts = _in_order(table.parts, {each.offset for each in table.progressions.found})
     return found
+
+
+@lru_cache(maxsize=1024)
+def _tell_others(job: str, topic: str, name: str) -> None:
+    """Say once that a topic has records that are no changes of rows, unless connectors publish them beside changes."""
+    if not name.endswith(tuple(OTHERS)):
+        logger.warning(
+            "records of a topic are no changes of rows, and left out: job=%s topic=%s records='%s' "
+            "fix='let the pattern not match it; rows without envelopes: source.flattened'",
+            job, topic, name or "without a schema part",
+        )  # fmt: skip
+
+
+def _is_log(settings: CdcSettings, source: OffsetRange) -> bool:
+    """Whether the last records of a range are of a table's log, as of another warehouse: each commit leaves a mark."""
+    start = max(source.start_offset, source.end_offset - _LOOKED_AT)
+    wanted = LogRange(bucket=source.partition, start_offset=start, end_offset=source.end_offset)
+    try:
+        found = list(read_range(settings.properties, topic=source.topic, log_range=wanted, columns=[MARKER.name]))
+    except RecordsLostError:
+        return False
+    return any(each[MARKER.name].null_count < each.num_rows for each in found)
 
 
 def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64], *, has_old_keys: bool) -> None:
@@ -291,7 +334,7 @@ def _add_order(table: ScannedTable, pieces: Sequence[RecordPiece], offsets: NDAr
     table.snapshot_rows.add(meta, at)
     if stamps is not None:
         table.progressions.add(stamps)
-    own = [each for each in pieces if each.part is not None]
+    own = [each for each in pieces if each.part is not None and not each.part.is_key]
     for each in pieces:
         if each.part is None:
             truncates = offsets[each.indices].tolist()
@@ -306,15 +349,19 @@ def _spans(
     """The parts of the pieces of one table, in order; one that comes back begins again, and so does each run."""
     at = np.concatenate([offsets[each.indices] for each in pieces])
     which = np.concatenate([np.full(len(each.indices), number) for number, each in enumerate(pieces)])
+    is_read = np.concatenate([flags(pc.equal(pc.struct_field(each.meta, "op"), READ)) for each in pieces])
     order = np.argsort(at)
-    at, which = at[order], which[order]
+    at, which, is_read = at[order], which[order], is_read[order]
     starts = np.flatnonzero(np.r_[True, (which[1:] != which[:-1]) | np.isin(at[1:], jumps)])
     found = []
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
         part, last = pieces[which[start]].part, int(at[end - 1])
         if part is not None:
             stamp = None if stamps is None else stamps.at_offset(last)
-            found.append(PartSpan(offset=int(at[start]), part=part, last_offset=last, last=stamp))
+            has_changes = not is_read[start:end].all()
+            found.append(
+                PartSpan(offset=int(at[start]), part=part, last_offset=last, last=stamp, has_changes=has_changes)
+            )
     return found
 
 
@@ -323,7 +370,8 @@ def _in_order(spans: list[PartSpan], jumps: set[int]) -> list[PartSpan]:
     kept: list[PartSpan] = []
     for each in sorted(spans, key=lambda each: each.offset):
         if kept and kept[-1].part.digest == each.part.digest and each.offset not in jumps:
-            kept[-1] = replace(kept[-1], last_offset=each.last_offset, last=each.last)
+            has_changes = kept[-1].has_changes or each.has_changes
+            kept[-1] = replace(kept[-1], last_offset=each.last_offset, last=each.last, has_changes=has_changes)
         else:
             kept.append(each)
     return kept

@@ -13,7 +13,7 @@ import pyarrow as pa
 from engine.cdc.records.computed import computed_column, inputs
 from engine.cdc.records.declared import without_guesses
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
-from engine.cdc.records.part_columns import key_names, row_columns
+from engine.cdc.records.part_columns import as_in_the_source, key_names, row_columns, run_digest
 from engine.cdc.records.routing import RecordPiece, RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
@@ -24,7 +24,7 @@ from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.datafile.schema_mapping import conform
-from filestore.types.casts import cast_array
+from filestore.types.casts import cast_array, literal_value
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
 from logstore.format.schema_parts import Payloads, Split
@@ -33,7 +33,7 @@ from logstore.format.source.unavailable import columns_of_masks, mask_column
 from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY
-from lsm.keys.words import BoolArray
+from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
@@ -137,8 +137,8 @@ class ChangeRows:
             stamps = stamps_of(piece.meta, at) if own.repeated else None
             if stamps is not None:
                 is_wanted &= ~np.isin(at, stamps.offsets[is_repeated(stamps, own.repeated)])
-            names, codes = own.sequence.run_of_rows(position_of(own.range), piece.part.digest, at[is_wanted])
-            for code in np.unique(codes).tolist():
+            names, codes = self._runs(piece.part, own, at[is_wanted])
+            for code in np.unique(codes[codes >= 0]).tolist():
                 mask = is_wanted.copy()
                 mask[is_wanted] = codes == code
                 rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
@@ -152,6 +152,13 @@ class ChangeRows:
         found = _alike(found)
         order = np.argsort(np.concatenate(places), kind="stable")
         return gathered(found, order), bad
+
+    def _runs(self, part: RowPart, own: TableSource, offsets: IndexArray) -> tuple[list[str], IndexArray]:
+        """The runs of rows at these offsets; a tombstone has that of the rows before it, -1 without any."""
+        if part.is_key:
+            return own.sequence.run_at(position_of(own.range), offsets)
+        digest = run_digest(part, own.source, self.settings)
+        return own.sequence.run_of_rows(position_of(own.range), digest, offsets)
 
     def _decoded(
         self, chunk: Chunk, piece: RecordPiece, part: RowPart, own: TableSource, mask: Any, run: str
@@ -179,7 +186,8 @@ class ChangeRows:
         )
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
-        rows = self._in_table(found, meta, types, own, own.sequence.plans[run])
+        found = replace(found, rows=as_in_the_source(found.rows, part, meta))
+        rows = self._in_table(found, meta, types, own, run)
         keeps = self.settings.unavailable_values == "keep" and self.has_updates and self.keys
         if keeps and may_lack_values(piece.meta, self.fields):
             rows = _with_lists(rows)  # rows before one that lacks values are those that have them
@@ -192,9 +200,10 @@ class ChangeRows:
         meta: pa.StructArray,
         types: Mapping[str, DataType],
         own: TableSource,
-        plan: Mapping[str, str],
+        run: str,
     ) -> pa.RecordBatch:
-        by_column = {column: name for name, column in plan.items()}
+        plan, later = own.sequence.plans[run], own.sequence.added_after(run)
+        by_column = {column: name for name, column in plan.items() if name in types}
         count = found.rows.num_rows
         made: dict[str, pa.Array] = {}
         computed = self._computed()
@@ -210,6 +219,8 @@ class ChangeRows:
             elif each.name in by_column:
                 name = by_column[each.name]
                 values = _cast(found.rows.column(name), types[name], each.type, each.name)
+            elif each.name in later and each.initial_default is not None:
+                values = pa.repeat(literal_value(each.initial_default, each.type), count)
             else:
                 values = pa.nulls(count, arrow)
             made[each.name] = values
@@ -338,7 +349,8 @@ def _with_nulls(
         return lists
     masks = {} if lists is None else {name: mask & ~chosen for name, mask in columns_of_masks(lists).items()}
     for name, column in names.items():
-        masks[column] = masks.get(column, False) | (chosen & flags(rows.column(name).is_null()))
+        is_null = flags(rows.column(name).is_null()) if name in rows.schema.names else True
+        masks[column] = masks.get(column, False) | (chosen & is_null)
     return mask_column(masks, rows.num_rows)
 
 

@@ -30,6 +30,12 @@ class SourceTable:
         return f"{self.schema}.{self.name}"
 
     @classmethod
+    def of_topic(cls, topic: str) -> "SourceTable":
+        """The source table that a topic is named after: the last two words of ``prefix.schema.table``."""
+        words = topic.rsplit(".", 2)
+        return cls(words[-2] if len(words) > 1 else "", words[-1])
+
+    @classmethod
     def parse(cls, text: str) -> "SourceTable":
         """The inverse of ``str``."""
         schema, _, name = text.partition(".")

@@ -7,6 +7,7 @@ that a replay finds the same columns; it may be forgotten when the table has all
 again. So a batch may have any number of parts.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -14,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from engine.cdc.rules.names import name_in_table
+from engine.cdc.rules.widening import has_place_for, wider
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
-from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.words import IndexArray
@@ -66,7 +67,9 @@ class SeenPart:
     offset: int
     digest: str
     columns: tuple[PartColumn, ...]
+    has_changes: bool = True  # its records are not only rows of a snapshot
     table: str = "TABLE"  # for messages
+    source: str = "SCHEMA.TABLE"  # for messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ class PartSequence:
 
     live: Mapping[str, str] = field(default_factory=dict)  # of the newest part
     former: tuple[str, ...] = ()  # source columns that have been there
+    changed: tuple[str, ...] = ()  # source columns that changes have had, not only rows of snapshots
     used: tuple[str, ...] = ()  # columns of the table that a plan has had
     plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
     runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
@@ -94,6 +98,20 @@ class PartSequence:
                 "fix='fluvial cdc resnapshot'"
             )
         return [name for _, name in runs], found
+
+    def run_at(self, position: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
+        """The runs of a partition, and for each offset the index of the newest one; -1 where none is known."""
+        runs = self.runs.get(position, ())
+        starts = np.array([start for start, _ in runs], np.int64)
+        return [name for _, name in runs], np.searchsorted(starts, offsets, side="right") - 1
+
+    def added_after(self, run: str) -> frozenset[str]:
+        """The columns of the table that came after a run, to a source table that had its rows already."""
+        names = list(self.plans)
+        place = names.index(run)
+        before = {column for name in names[: place + 1] for column in self.plans[name].values()}
+        after = {column for name in names[place + 1 :] for column in self.plans[name].values()}
+        return frozenset(after - before)
 
     def behind(self, stood: Mapping[str, int]) -> "PartSequence":
         """Without runs and plans that no row needs behind these offsets by position.
@@ -117,6 +135,7 @@ class PartSequence:
         return {
             "live": dict(self.live),
             "former": list(self.former),
+            "changed": list(self.changed),
             "used": list(self.used),
             "plans": {name: dict(plan) for name, plan in self.plans.items()},
             "runs": {position: [list(run) for run in runs] for position, runs in self.runs.items()},
@@ -132,6 +151,7 @@ class PartSequence:
         return cls(
             live=body["live"],
             former=tuple(body["former"]),
+            changed=tuple(body.get("changed", body["former"])),
             used=tuple(body.get("used", columns)),
             plans=plans,
             runs=runs,
@@ -182,25 +202,59 @@ def pass_through(
     Raises:
         InvalidInputError: a rule says ``fail``, or the table cannot follow: it is to be made again.
     """
+    if seen.has_changes:
+        names = dict.fromkeys((*sequence.changed, *(each.name for each in seen.columns)))
+        sequence = replace(sequence, changed=tuple(names))
     before = [name for start, name in sequence.runs.get(seen.position, ()) if start <= seen.offset]
     if before and _digest_of(before[-1]) == seen.digest:
         return PassedPart(changes=(), sequence=sequence)  # a replay, or the same part in the next batch
     name = _next_name(sequence, seen)
     if name in sequence.plans:  # another partition has brought it
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
+    if rules.get("drop") != "drop":
+        _check_generated(sequence, seen, counts_rows=counts_rows)
     changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, can_widen=can_widen)
     if counts_rows:
         _check_values(sequence, seen, changes, plan)
-    dropped = {each.path[0] for each in changes if isinstance(each, DropColumn)}
-    plans = {other: _without(each, dropped) for other, each in sequence.plans.items()} if dropped else sequence.plans
+    kept = _without_columns(sequence, {each.path[0] for each in changes if isinstance(each, DropColumn)})
     grown = replace(
-        sequence,
+        kept,
         live=plan,
         former=tuple(dict.fromkeys((*sequence.former, *(each.name for each in seen.columns)))),
-        used=tuple(each for each in dict.fromkeys((*sequence.used, *plan.values())) if each not in dropped),
-        plans={**plans, name: plan},
+        used=tuple(dict.fromkeys((*kept.used, *plan.values()))),
+        plans={**kept.plans, name: plan},
     )
     return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
+
+
+def leave_out(sequence: PartSequence, names: Collection[str]) -> PassedPart:
+    """The table without the columns of these source columns, which the job's rules leave out now."""
+    gone = [column for name, column in sequence.live.items() if name in names]
+    if not gone:
+        return PassedPart(changes=(), sequence=sequence)
+    left = _without_columns(sequence, gone)
+    former = tuple(each for each in sequence.former if each not in names)
+    return PassedPart(changes=tuple(DropColumn((each,)) for each in gone), sequence=replace(left, former=former))
+
+
+def _check_generated(sequence: PartSequence, seen: SeenPart, *, counts_rows: bool) -> None:
+    """Refuse a part without columns that only rows of snapshots have had.
+
+    They were dropped, or the source computes them: then the values of rows that change are not in the records.
+
+    Raises: InvalidInputError.
+    """
+    gone = sequence.live.keys() - {each.name for each in seen.columns} - set(sequence.changed)
+    if not gone or not seen.has_changes:
+        return
+    patterns = ", ".join(f"'{re.escape(f'{seen.source}.{each}')}'" for each in sorted(gone))
+    then = f"fluvial cdc resnapshot {seen.table} --drop --writers-stopped" if counts_rows else ""
+    raise InvalidInputError(
+        f"a column is in the rows of a snapshot and not in the changes: it is a generated one, whose values changes "
+        f"do not have, or was dropped: column={','.join(sorted(gone))} topic={seen.position} offset={seen.offset} "
+        f'fix="write columns: {{exclude: [{patterns}]}}, or source.dsn, which knows generated ones, start the job '
+        f'again, and: {then or f"fluvial cdc resume {seen.table}"}"'
+    )
 
 
 def _planned(
@@ -222,14 +276,14 @@ def _planned(
         is_again = own is None and column.name in sequence.former
         if own is None and not is_again and wanted in known:
             own = wanted  # of a table that is older than this job
-        if own is not None and _holds(known[own], column.type):
+        if own is not None and has_place_for(known[own], column.type):
             plan[column.name] = own
             continue
-        wider = None if own is None else _wider(known[own], column.type)
-        if own is not None and wider is not None and can_widen(own, wider):
+        grown = None if own is None else wider(known[own], column.type)
+        if own is not None and grown is not None and can_widen(own, grown):
             if _rule("widen", rules, seen, column) == "evolve":
-                changes.append(ChangeType((own,), replace(wider, nullable=True)))
-                known[own] = wider
+                changes.append(ChangeType((own,), replace(grown, nullable=True)))
+                known[own] = grown
             plan[column.name] = own
             continue
         if own in keys:
@@ -285,30 +339,6 @@ def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColum
     return word
 
 
-def _holds(known: DataType, given: DataType) -> bool:
-    bare, wanted = _shape(known), _shape(given)
-    return bare == wanted or widens(wanted, bare)
-
-
-def _shape(of: DataType) -> DataType:
-    """A type without what a source has no say in: ids of fields, and whether parts may be null."""
-    element, key, value = (None if each is None else _shape(each) for each in (of.element, of.key, of.value))
-    fields = tuple(DataField(id=0, name=each.name, type=_shape(each.type)) for each in of.fields)
-    return replace(of, nullable=True, element=element, key=key, value=value, fields=fields)
-
-
-def _wider(known: DataType, given: DataType) -> DataType | None:
-    """The type of the source, when it holds all values of the table's."""
-    bare, wanted = replace(known, nullable=True), replace(given, nullable=True)
-    if widens(bare, wanted):
-        return wanted
-    if known.root == given.root == "DECIMAL":
-        scale = max(known.scale or 0, given.scale or 0)
-        whole = max((known.precision or 0) - (known.scale or 0), (given.precision or 0) - (given.scale or 0))
-        return DataType(root="DECIMAL", precision=whole + scale, scale=scale) if whole + scale <= 38 else None
-    return None
-
-
 def _free(name: str, known: Mapping[str, DataType], wanted: DataType, used: Collection[str]) -> str:
     """The name, or the name with the first free number behind it: ``c_2``.
 
@@ -317,7 +347,7 @@ def _free(name: str, known: Mapping[str, DataType], wanted: DataType, used: Coll
     taken = {each.lower() for each in known}
     number, free = 2, name
     while free.lower() in taken:
-        if number > 2 and free in known and free not in used and _holds(known[free], wanted):
+        if number > 2 and free in known and free not in used and has_place_for(known[free], wanted):
             return free
         free = f"{name}_{number}"
         number += 1
@@ -340,6 +370,18 @@ def _numbers(runs: Sequence[tuple[int, str]], plans: Iterable[str]) -> dict[str,
 
 def _digest_of(name: str) -> str:
     return name.partition("#")[0]
+
+
+def _without_columns(sequence: PartSequence, columns: Collection[str]) -> PartSequence:
+    """The sequence without columns of the table that are dropped."""
+    if not columns:
+        return sequence
+    return replace(
+        sequence,
+        live=_without(sequence.live, columns),
+        used=tuple(each for each in sequence.used if each not in columns),
+        plans={name: _without(plan, columns) for name, plan in sequence.plans.items()},
+    )
 
 
 def _without(plan: Mapping[str, str], columns: Collection[str]) -> dict[str, str]:

@@ -3,29 +3,30 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.cdc.records.metadata import OTHERS
 from engine.cdc.records.part_columns import key_names
-from engine.cdc.records.routing import READ, Declared, RowPart, is_flattened, is_row_part, nothing_declared, route
-from engine.cdc.rules.names import SourceTable, TableTarget, is_excluded, name_in_table
+from engine.cdc.records.routing import (
+    READ,
+    Declared,
+    RowPart,
+    is_flattened,
+    is_row_part,
+    nothing_declared,
+    route,
+)
+from engine.cdc.rules.names import SourceTable, TableTarget, name_in_table
 from engine.cdc.rules.part_sequence import CHANGE_KINDS
+from engine.cdc.rules.widening import has_place_for, wider
 from engine.cdc.settings import SKIP, CdcSettings
 from engine.cdc.survey.samples import TopicSample
-from filestore.types.casts import widens
 from filestore.types.data_types import data_type_of
 from logstore.format.connect_types import SourceColumn, columns_of_part
 from logstore.format.schema_parts import Split
-
-_KINDS: Final = {
-    "io.debezium.connector.common.Heartbeat": "heartbeats",
-    "io.debezium.connector.common.TransactionMetadataValue": "transactions",
-    "SchemaChangeValue": "schema changes",
-    "MessageValue": "logical decoding messages",
-    "SignalValue": "signals",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def survey(
     others: dict[str, str] = {}
     problems: dict[str, str] = {}
     for sample in samples:
-        kind, problem = _look(sample, split, declared, met)
+        kind, problem = _look(sample, split, declared, settings.flattened_source(sample.topic), met)
         if problem:
             problems[sample.topic] = problem
         elif kind:
@@ -101,14 +102,16 @@ def survey(
     return Survey(tables=tuple(_without_clashes(tables)), others=others, problems=problems)
 
 
-def _look(sample: TopicSample, split: Split, declared: Declared, met: dict[SourceTable, _Met]) -> tuple[str, str]:
+def _look(
+    sample: TopicSample, split: Split, declared: Declared, flattened: SourceTable | None, met: dict[SourceTable, _Met]
+) -> tuple[str, str]:
     """What the topic is if it is no table, and why it cannot be read."""
     kinds: set[str] = set()
     problem = ""
     has_tables = False
     position = f"{sample.topic}/{sample.partition}"
     for batch in sample.records:
-        routed = route(batch["key"], batch["value"], split=split, declared=declared)
+        routed = route(batch["key"], batch["value"], split=split, declared=declared, flattened=flattened)
         for piece in routed.pieces:
             has_tables = True
             of = met.setdefault(piece.source, _Met())
@@ -116,7 +119,7 @@ def _look(sample: TopicSample, split: Split, declared: Declared, met: dict[Sourc
             if sample.topic not in of.topics:
                 of.topics.append(sample.topic)
             digests = [part.digest for at, part, _ in of.parts if at == position]
-            if piece.part is not None and piece.part.digest not in digests[-1:]:
+            if piece.part is not None and not piece.part.is_key and piece.part.digest not in digests[-1:]:
                 is_read = pc.all(pc.equal(pc.struct_field(piece.meta, "op"), READ)).as_py() is True
                 of.parts.append((position, piece.part, is_read))
         if routed.bad and not routed.pieces:
@@ -141,7 +144,7 @@ def _kinds_of(batch: pa.RecordBatch, split: Split) -> Iterator[str]:
         part = group.schema_part
         if part is not None and not is_row_part(part) and not is_flattened(part):
             name = str(part.get("name") or "")
-            kinds = [kind for known, kind in _KINDS.items() if name.endswith(known)]
+            kinds = [kind for known, kind in OTHERS.items() if name.endswith(known)]
             yield kinds[0] if kinds else f"records of {name or 'no name'}"
 
 
@@ -191,8 +194,9 @@ def _key(
 
 def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) -> SurveyedColumn:
     name = name_in_table(column.name, settings.renamed)
-    if is_excluded(source, column.name, settings.excluded):
-        return SurveyedColumn(source=column, name=name, type="", note="excluded")
+    why = settings.why_left_out(source, column.name)
+    if why is not None:
+        return SurveyedColumn(source=column, name=name, type="", note=why)
     if column.refused:
         return SurveyedColumn(source=column, name=name, type="", note=f"refused: {column.note}")
     notes = [column.note] if column.note else []
@@ -201,7 +205,7 @@ def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) ->
 
 
 def _changes(parts: Sequence[tuple[RowPart, bool]], settings: CdcSettings) -> Iterator[str]:
-    """What lies between two parts, of which each may be that of a snapshot's rows, and what a job does with it."""
+    """A line for each change between neighbouring parts, with what a job does; a part may be of rows of a snapshot."""
     for (before, is_read), (after, is_again) in pairwise(parts):
         old = {each.name: each for each in columns_of_part(before.row, settings.types) if not each.refused}
         new = {each.name: each for each in columns_of_part(after.row, settings.types) if not each.refused}
@@ -212,12 +216,14 @@ def _changes(parts: Sequence[tuple[RowPart, bool]], settings: CdcSettings) -> It
                 yield f"column {name} {kind}{default} is added: {_rule(settings, 'add')}"
             elif old[name].type != column.type:
                 known = data_type_of(old[name].type)
-                change = "widen" if widens(known, kind) else "retype"
+                if has_place_for(known, kind):
+                    continue
+                change = "retype" if wider(known, kind) is None else "widen"
                 yield f"column {name} changes from {known} to {kind}: {_rule(settings, change)}"
         for name in old.keys() - new.keys():
             yield f"column {name} is dropped: {_rule(settings, 'drop')}"
             if is_read and not is_again:
-                yield f"column {name} may be a generated one: pgoutput leaves it out, so rows that change have null"
+                yield f"column {name} may be a generated one, not in changes: the table waits until it is excluded"
         if key_names(before) != key_names(after):
             names = [",".join(key_names(each)) or "none" for each in (before, after)]
             yield f"the key changes from {names[0]} to {names[1]}: it waits until a snapshot makes it again"

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.cdc.verify.database import LiveTable, Query, SourceDatabase
 from engine.cdc.verify.digests import (
@@ -21,7 +22,7 @@ from engine.cdc.verify.digests import (
     joined,
     key_texts,
 )
-from engine.cdc.verify.expressions import quoted_name, text_of
+from engine.cdc.verify.expressions import NUMBERS, quoted_name, text_of
 from engine.cdc.verify.texts import row_texts, value_texts
 from lsm.errors import InvalidInputError
 
@@ -49,6 +50,7 @@ class ColumnPair:
     name: str  # in the table
     type: pa.DataType  # in the table
     text: str  # SQL of the value's text
+    is_number: bool = False  # as a text, of which zeros behind the last digit mean nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +120,16 @@ def paired(
         if excluded(column):
             continue
         if name not in schema.names:
-            left_out[column] = "the table has no such column"
+            is_generated = column in source.generated
+            left_out[column] = "the source computes it (generated)" if is_generated else "the table has no such column"
             continue
         data_type = schema.field(name).type
         text = text_of(dialect, kind, data_type, quoted_name(dialect, column))
         if text is None:
             left_out[column] = f"no common text of {kind} and {data_type}"
         else:
-            pairs.append(ColumnPair(source=column, name=name, type=data_type, text=text))
+            is_number = kind in NUMBERS and data_type in (pa.string(), pa.list_(pa.string()))
+            pairs.append(ColumnPair(source=column, name=name, type=data_type, text=text, is_number=is_number))
     names = [each.source for each in pairs]
     missing = [each for each in source.key if each not in names]
     if missing or not pairs:
@@ -200,8 +204,20 @@ def _digests(pair: TablePair, state: ComparedRows) -> Iterator[tuple[list[pa.Arr
     names = [each.name for each in pair.columns]
     for batch in state.to_batches(columns=names):
         if batch.num_rows:
-            texts = [value_texts(batch.column(name)) for name in names]
+            texts = [_texts(batch.column(each.name), each) for each in pair.columns]
             yield texts, digests_of(row_texts([texts[at] for at in pair.key]), row_texts(texts))
+
+
+def _texts(values: pa.Array, column: ColumnPair) -> pa.Array:
+    return value_texts(_bare(values) if column.is_number else values)
+
+
+def _bare(numbers: pa.Array) -> pa.Array:
+    """Numbers as texts, or lists of them, without zeros behind the last digit."""
+    if pa.types.is_list(numbers.type):
+        whole = numbers.take(pa.array(range(len(numbers)), pa.int64()))  # a slice has no mask of its own
+        return pa.ListArray.from_arrays(whole.offsets, _bare(whole.values), mask=whole.is_null())
+    return pc.replace_substring_regex(pc.replace_substring_regex(numbers, r"(\.[0-9]*?)0+$", r"\1"), r"\.$", "")
 
 
 def _differences(

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from engine.cdc.verify.digests import RangeSum, RowDigests, from_hex, joined, range_sum
 from engine.cdc.verify.expressions import POSTGRES, md5_of, quoted_name, range_of, row_text, words_sum
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
+from lsm.errors import InvalidInputError
 
 _FETCHED_ROWS: Final = 10_000
 _STREAMED: Final = {"stream_results": True, "no_parameters": True}
 _PG_COLUMNS: Final = """
-SELECT n.nspname, c.relname, a.attname, coalesce(b.typname, t.typname), coalesce(k.place, 0)
+SELECT n.nspname, c.relname, a.attname, coalesce(b.typname, t.typname), coalesce(k.place, 0), a.attgenerated <> ''
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
@@ -42,6 +44,7 @@ class LiveTable:
     name: str
     columns: tuple[tuple[str, str], ...]  # name and type, in order
     key: tuple[str, ...]  # of its primary key; () = none
+    generated: frozenset[str] = frozenset()  # columns that it computes, and that changes do not have
 
     def __str__(self) -> str:
         """``schema.name``."""
@@ -88,20 +91,40 @@ class SourceDatabase:
                 connection.exec_driver_sql(each)
             yield cls(connection, POSTGRES if database.dialect == POSTGRES else "mysql")
 
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Some queries of the transaction: one that the database refuses does not end the others.
+
+        Raises: InvalidInputError: it has refused one.
+        """
+        try:
+            with self._connection.begin_nested():
+                yield
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            reason = " ".join(str(error.orig).split())
+            raise InvalidInputError(f"the database refuses a query: reason='{reason}'") from error
+
     def tables(self) -> list[LiveTable]:
         """Its tables, by name; of partitioned ones the roots. MySQL's are those of the address's database."""
-        found: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
+        found: dict[tuple[str, str], list[tuple[str, str, int, bool]]] = {}
         for schema, name, *column in self._rows(_PG_COLUMNS if self.dialect == POSTGRES else _MY_COLUMNS):
-            found.setdefault((schema, name), []).append((column[0], _text(column[1]), int(column[2])))
+            found.setdefault((schema, name), []).append((column[0], _text(column[1]), int(column[2]), bool(column[3])))
         return [
             LiveTable(
                 schema=schema,
                 name=name,
-                columns=tuple((column, kind) for column, kind, _ in columns),
-                key=tuple(column for place, column in sorted((at, column) for column, _, at in columns) if place),
+                columns=tuple((column, kind) for column, kind, *_ in columns),
+                key=tuple(column for place, column in sorted((at, column) for column, _, at, _ in columns) if place),
+                generated=frozenset(column for column, *_, is_generated in columns if is_generated),
             )
             for (schema, name), columns in found.items()
         ]
+
+    def generated(self) -> frozenset[str]:
+        """``schema.table.column`` of each column that changes do not have, because the database computes it."""
+        return frozenset(f"{table}.{column}" for table in self.tables() for column in table.generated)
 
     def name_of(self, table: LiveTable) -> str:
         """The table in SQL."""

@@ -13,6 +13,8 @@ from engine.cdc.verify.texts import NULL, has_text
 
 POSTGRES: Final = "postgresql"
 _BITS: Final = ("bit", "varbit")
+NUMBERS: Final = ("numeric", "money", "_numeric", "_money")
+"""Types of numbers whose zeros behind the last digit mean nothing; connectors leave them out."""
 _PG_MOMENT: Final = "YYYY-MM-DD HH24:MI:SS.US"
 _MY_MOMENT: Final = "%Y-%m-%d %H:%i:%s.%f"
 _MONTH_DAYS: Final = "30.4375"  # of Debezium's intervals in microseconds
@@ -121,8 +123,8 @@ def _postgres_string(source: str, column: str) -> str | None:
         return f"CASE WHEN isfinite({column}) THEN {moment} ELSE {column}::text END"
     if source in ("bytea", "interval", "point"):
         return None
-    if source == "money":
-        return f"{column}::numeric::text"
+    if source in NUMBERS:
+        return f"trim_scale({column}::numeric)::text"
     return f"concat({column})"  # what the type writes; a cast would strip char(n) and add to inet
 
 

@@ -1,7 +1,8 @@
 """All tables that follow a database: which belong together, what was found, and each table by itself."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,8 +14,15 @@ from engine.cdc.state import StateFiles
 from engine.cdc.tables import with_deleted
 from engine.cdc.verify.comparison import ComparedRows, Comparison, compared, paired
 from engine.cdc.verify.database import LiveTable, SourceDatabase
+from engine.cdc.verify.expressions import POSTGRES
 from engine.read.batch_read import BatchRead
-from lsm.errors import InvalidInputError
+from lsm.errors import FluvialError
+
+Sources = tuple[SourceTable, ...]
+_GONE: Final = (
+    "the source table is not there: it was renamed or dropped, or is a partition, and this table keeps its rows: "
+    "fix='drop this table; of a table that was renamed: fluvial cdc resnapshot NEW-NAME'"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +80,29 @@ def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable
     return followed
 
 
+def known_sources(state: StateFiles) -> list[Sources]:
+    """The source tables whose changes a job has met, by table."""
+    return [state.table(name).sources for name in state.tables()]
+
+
 def verified(
     url: str,
     catalog: Catalog,
     table_of: Callable[[LiveTable], Followed | None],
     *,
+    known: Iterable[Sources] = (),
     tag: str | None = None,
     limit: int = 1000,
 ) -> Iterator[Verified]:
     """Compare each source table that has a table; all at one moment of the database.
 
+    What stops the comparison of one table is its result, and the others are compared.
+
     Args:
         url: of the database, see ``SourceDatabase.reading``.
         catalog: has the tables.
         table_of: where the rows of a source table go; None: it is left out.
+        known: source tables of each table; where the database has none of them, that is reported.
         tag: state of the tables to compare; None: the newest.
         limit: of differences of a table.
 
@@ -97,20 +114,43 @@ def verified(
         UnavailableError: the database does not answer, or refuses a query.
     """
     with SourceDatabase.reading(url) as database:
-        for source in database.tables():
+        sources = database.tables()
+        for source in sources:
             followed = table_of(source)
             if followed is not None:
-                yield _verified(database, catalog, source, followed, tag, limit)
+                yield _result(database, catalog, source, followed, tag, limit)
+        for source in _gone(database.dialect, sources, known):
+            followed = table_of(source)
+            if followed is not None and catalog.table_exists(followed.name):
+                yield Verified(source=source, table=followed.name, comparison=None, problem=_GONE)
+
+
+def _gone(dialect: str, there: Sequence[LiveTable], known: Iterable[Sources]) -> list[LiveTable]:
+    """A source of each table none of whose is in the database; MySQL's address is that of one database of a server."""
+    names, schemas = {str(each) for each in there}, {each.schema for each in there}
+    return [
+        LiveTable(schema=each.schema, name=each.name, columns=(), key=())
+        for each, *others in known
+        if not names & {str(each), *map(str, others)} and (dialect == POSTGRES or each.schema in schemas)
+    ]
+
+
+def _result(
+    database: SourceDatabase, catalog: Catalog, source: LiveTable, followed: Followed, tag: str | None, limit: int
+) -> Verified:
+    """One table, or why it was not compared."""
+    try:
+        with database.part():
+            return _verified(database, catalog, source, followed, tag, limit)
+    except FluvialError as error:
+        return Verified(source=source, table=followed.name, comparison=None, problem=str(error))
 
 
 def _verified(
     database: SourceDatabase, catalog: Catalog, source: LiveTable, followed: Followed, tag: str | None, limit: int
 ) -> Verified:
     sql_name = database.name_of(source)
-    try:
-        check_nameable(followed.name.partition(".")[2])
-    except InvalidInputError as error:
-        return Verified(source=source, table=followed.name, comparison=None, problem=str(error))
+    check_nameable(followed.name.partition(".")[2])
     if not catalog.table_exists(followed.name):
         # a connector publishes no topic of a table without rows
         rows = database.count(sql_name)
@@ -119,12 +159,7 @@ def _verified(
     if followed.key:
         source = replace(source, key=followed.key)
     state = _State(catalog.table(followed.name).read(tag=tag), _filter(followed))
-    try:
-        pair = paired(
-            database.dialect, source, sql_name, state.schema, named=followed.named, excluded=followed.excluded
-        )
-    except InvalidInputError as error:
-        return Verified(source=source, table=followed.name, comparison=None, problem=str(error))
+    pair = paired(database.dialect, source, sql_name, state.schema, named=followed.named, excluded=followed.excluded)
     found = compared(database, pair, state, limit=limit)
     return Verified(source=source, table=followed.name, comparison=found)
 

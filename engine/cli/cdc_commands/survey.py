@@ -14,7 +14,7 @@ from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import samples
 from engine.cli.output import console, grid, print_json
 from engine.cli.place import Command
-from engine.deploy.cdc_job import cdc_settings
+from engine.deploy.cdc_job import informed_settings
 from engine.deploy.config.job_config import JobConfig
 from engine.kafka.options import KafkaSourceOptions, check_reachable
 from lsm.errors import InvalidInputError
@@ -93,7 +93,7 @@ def surveyed_databases(job: JobConfig) -> dict[str, Survey]:
         InvalidInputError: settings that do not go together.
         UnavailableError: the brokers or a registry do not answer.
     """
-    return {each.name: _looked(cdc_settings(job, each)) for each in job.cdc}
+    return {each.name: _looked(informed_settings(job, each)) for each in job.cdc}
 
 
 def _looked(settings: CdcSettings) -> Survey:

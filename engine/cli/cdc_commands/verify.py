@@ -12,7 +12,7 @@ from engine.catalog import Catalog
 from engine.cdc.verify.database import LiveTable
 from engine.cdc.verify.expressions import POSTGRES
 from engine.cdc.verify.report import DIFFERENT, MISSING, shown_differences, verified_json
-from engine.cdc.verify.verification import Followed, Verified, followed_by, verified
+from engine.cdc.verify.verification import Followed, Sources, Verified, followed_by, known_sources, verified
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.cli.output import console, grid, json_option, print_json
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state
@@ -27,7 +27,9 @@ _LIMIT: Final = 1000
 @click.command()
 @click.argument("config", required=False, metavar="[FILE]")
 @click.option("--name", metavar="NAME", help="Which database of the job file. [default: its only one]")
-@click.option("--dsn", required=True, metavar="URL", envvar="FLUVIAL_CDC_DSN", show_envvar=True, help="The database.")
+@click.option(
+    "--dsn", metavar="URL", envvar="FLUVIAL_CDC_DSN", show_envvar=True, help="The database. [default: source.dsn]"
+)
 @click.option("--database", metavar="NAME", help="Without a job file: database of the tables.")
 @click.option("--warehouse", metavar="DIR", envvar="FLUVIAL_WAREHOUSE", help="Without a job file: their directory.")
 @click.option(
@@ -41,7 +43,7 @@ _LIMIT: Final = 1000
 def verify(
     config: str | None,
     name: str | None,
-    dsn: str,
+    dsn: str | None,
     database: str | None,
     warehouse: str | None,
     tables: tuple[str, ...],
@@ -59,7 +61,14 @@ def verify(
     Exit codes: 0 all are equal; 1 at least one differs.
     """
     chosen, left_out = _patterns(tables or (".*",)), _patterns(exclude)
-    catalog, followed = _of_job(config, name) if config else _of_flags(warehouse, database)
+    if config is None:
+        (catalog, followed), known = _of_flags(warehouse, database), list[Sources]()
+    else:
+        catalog, followed, known, named = _of_job(config, name)
+        dsn = dsn or named
+    if dsn is None:
+        raise InvalidInputError("the database is not known: fix='give --dsn, or write source.dsn into the job file'")
+    url = dsn
 
     def table_of(source: LiveTable) -> Followed | None:
         text = str(source)
@@ -67,7 +76,9 @@ def verify(
         return followed(source) if is_chosen else None
 
     def once(of: Callable[[LiveTable], bool]) -> dict[LiveTable, Verified]:
-        tables = verified(dsn, catalog, lambda each: table_of(each) if of(each) else None, tag=tag, limit=limit)
+        tables = verified(
+            url, catalog, lambda each: table_of(each) if of(each) else None, known=known, tag=tag, limit=limit
+        )
         return {each.source: each for each in tables}
 
     deadline = time.monotonic() + wait_s
@@ -79,15 +90,16 @@ def verify(
         time.sleep(_PAUSE_S)
         results |= once(unequal.__contains__)
         unequal = _unequal(results)
-    _show(list(results.values()), dsn, as_json)
+    _show(list(results.values()), url, as_json)
     return EXIT_FAILED if unequal else 0
 
 
-def _of_job(config: str, name: str | None) -> tuple[Catalog, FollowedBy]:
+def _of_job(config: str, name: str | None) -> tuple[Catalog, FollowedBy, list[Sources], str | None]:
     job = load_job(config, environment=os.environ)
     chosen = cdc_of(job, name)
     catalog = Catalog(job.warehouse, options=job.catalog_options)
-    return catalog, followed_by(cdc_settings(job, chosen), cdc_state(job, chosen))
+    state = cdc_state(job, chosen)
+    return catalog, followed_by(cdc_settings(job, chosen), state), known_sources(state), chosen.source.dsn
 
 
 def _of_flags(warehouse: str | None, database: str | None) -> tuple[Catalog, FollowedBy]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -45,11 +45,18 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
 
     Weakest first, a value is the default, derived from other options, of the environment, of the configuration file, of
     the command line, of the catalog, of the table. Of lineage it is what is fixed, or will be with the first database.
+    What a table's files say and only who opens it may say has no effect, with the reason.
     """
     options = effective_defaults(place.layers)
     if table is not None:
-        schema = place.table(table).schema
-        options = effective_table_options(schema.options, primary_key=schema.primary_keys)
+        from engine.log.table_log import ignored_options  # which imports Kafka's client
+
+        opened = place.described(table)
+        ignored = {key: f"has no effect: {reason}" for key, reason in ignored_options(opened.store).items()}
+        options = [
+            replace(each, doc=ignored.get(each.key, each.doc))
+            for each in effective_table_options(opened.schema.options, primary_key=opened.schema.primary_keys)
+        ]
     in_force = Layer(origin=OptionOrigin.CATALOG, options=options_in_force(place.catalog))
     catalog = effective_catalog_options([*place.layers, in_force], os.environ)
     if as_json:

@@ -11,6 +11,7 @@ import click
 from engine.cli.output import notes, waiting
 from engine.cli.place import WarehousePlace, with_place
 from engine.cli.signals import stop_on_signals
+from engine.runtime.logs import is_loopback
 from engine.runtime.scratch import private_path
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -53,11 +54,6 @@ def serve(
         print(f"jdbc:hive2://{host}:{found}/ catalog={name} warehouse={place.warehouse}", flush=True)
         _wait(stop, log_file)
     notes().print("stopped")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def _settings(given: Sequence[str]) -> dict[str, str]:

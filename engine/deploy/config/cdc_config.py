@@ -52,6 +52,11 @@ class CdcSourceConfig(Section):
     """Topic of transaction metadata (provide.transaction.metadata=true of the connector), for commit.cut."""
     signals: str | None = None
     """Topic of signals (signal.kafka.topic of the connector), for `fluvial cdc resnapshot`."""
+    flattened: tuple[str, ...] = ()
+    """Regular expressions over schema.table: their topics have rows alone, as ExtractNewRecordState publishes them."""
+    dsn: str | None = Field(default=None, repr=False)
+    """Address of the captured database, for an SQL user who may read it: its catalog names the generated columns, which
+    changes do not have and tables leave out; and `fluvial cdc verify` compares with it."""
     connector: Options = Field(default_factory=dict)
     """Settings of the connector that declared columns depend on: decimal.handling.mode, binary.handling.mode."""
 
@@ -63,6 +68,8 @@ class CdcSourceConfig(Section):
             raise problem("topics are missing", key="options", facts=f"option={PATTERN} example=shop\\..*")
         _check_regex(given, PATTERN)
         elsewhere = {name.lower(): (name, fix) for name, fix in _ELSEWHERE.items()}
+        for each in self.flattened:
+            _check_regex(each, "source.flattened")
         for name in self.options:
             if name.lower() in elsewhere:
                 known, fix = elsewhere[name.lower()]

@@ -1,74 +1,31 @@
-"""The progress of a pipeline, read from its checkpoint without Spark."""
+"""Whether a pipeline can resume from a checkpoint, and whether it transforms rows as before."""
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from engine.checkpoint.checkpoint_files import OWN_FILES, CheckpointState, checkpoint_root, is_readable
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, PipelineConfig
-from engine.deploy.pipeline.run_lock import OWN_FILES
 from engine.kafka.offsets import from_json
-from lsm.errors import InvalidInputError
 
 _TRANSFORM_FILE: Final = f"{OWN_FILES}transform"
-_HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointState:
-    """The progress of a query."""
-
-    query_id: str
-    batch_id: int | None  # of the last finished micro-batch; None: no batch has finished
-    offsets: tuple[Any, ...]  # end offsets of that batch, one per source
-
-
-def is_readable(location: str) -> bool:
-    """Whether this process can read a checkpoint: only local ones."""
-    return urlsplit(location).scheme in ("", "file")
-
-
-def read_checkpoint(location: str) -> CheckpointState | None:
-    """The state of a checkpoint; None when no query has used it yet.
-
-    Raises:
-        InvalidInputError: the directory is not a checkpoint, or cannot be read.
-    """
-    root = Path(location.removeprefix("file://"))
-    if not (root / "metadata").exists():
-        if root.is_dir() and any(not each.name.startswith(OWN_FILES) for each in root.iterdir()):
-            raise InvalidInputError(
-                f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=use another directory"
-            )
-        return None
-    try:
-        query_id = str(json.loads((root / "metadata").read_text())["id"])
-        done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdigit()]
-        batch_id = max(done, default=None)
-        lines = [] if batch_id is None else (root / "offsets" / str(batch_id)).read_text().splitlines()
-        offsets = tuple(json.loads(line) for line in lines[_HEADER_LINES:] if line != "-")
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInputError(
-            f"the checkpoint cannot be read: checkpoint={location} reason={error} fix=use another directory"
-        ) from error
-    return CheckpointState(query_id=query_id, batch_id=batch_id, offsets=offsets)
 
 
 def note_transform(location: str, pipeline: PipelineConfig) -> None:
     """Note in a checkpoint on this machine how its rows are transformed from now on."""
     if is_readable(location):
         with suppress(OSError):  # a plan then says nothing about it
-            (Path(location.removeprefix("file://")) / _TRANSFORM_FILE).write_text(_transform_of(pipeline))
+            (checkpoint_root(location) / _TRANSFORM_FILE).write_text(_transform_of(pipeline))
 
 
 def has_other_transform(location: str, pipeline: PipelineConfig) -> bool:
     """Whether the last run of a checkpoint transformed rows by other queries or functions; False: nothing is noted."""
+    if not is_readable(location):
+        return False
     try:
-        return (Path(location.removeprefix("file://")) / _TRANSFORM_FILE).read_text() != _transform_of(pipeline)
+        return (checkpoint_root(location) / _TRANSFORM_FILE).read_text() != _transform_of(pipeline)
     except OSError:
         return False
 

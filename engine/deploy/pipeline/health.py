@@ -7,6 +7,7 @@ none waits for a restart or has failed, and the brokers answer.
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any, Final, Protocol
 from engine.deploy.config.operation_config import HealthConfig
 from engine.deploy.pipeline.job_watch import NO_WATCH
 from engine.deploy.pipeline.supervision import PipelineState
+from engine.runtime.logs import warn_if_open
 from lsm.errors import InvalidInputError
 
 _EVERY_S: Final = 2.0
@@ -160,20 +162,26 @@ def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
             """Probes every few seconds are not logged."""
 
     try:
-        return ThreadingHTTPServer((config.host, config.port or 0), Handler)
+        server = ThreadingHTTPServer((config.host, config.port or 0), Handler)
     except OSError as error:
         raise InvalidInputError(
             f"health cannot be served: health.host={config.host} health.port={config.port} reason={error.strerror} "
             "fix=choose another port"
         ) from error
+    warn_if_open(config.host, server.server_port, shows="the job's state, with names of tables")
+    return server
 
 
 def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
+        # its directory may be one that all write to, where others could put a link at a name that they guess
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f".{path.name}.", dir=path.parent, delete=False, encoding="utf-8"
+        ) as made:
+            made.write(text + "\n")
+            os.fchmod(made.fileno(), 0o644)
+        os.replace(made.name, path)
     except OSError as error:
         raise InvalidInputError(
             f"health file cannot be written: health.file={path} reason={error.strerror} fix=name a writable file"

@@ -13,11 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from engine.checkpoint.checkpoint_files import is_readable, read_checkpoint
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import is_readable, note_transform, read_checkpoint
+from engine.deploy.pipeline.checkpoints import note_transform
 from engine.deploy.pipeline.growth import failed_record, grown_fields, growth_rules
-from engine.deploy.pipeline.sources import kafka_options, source_frame, source_spec
+from engine.deploy.pipeline.sources import check_whole_changes, kafka_options, source_frame, source_spec
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
 from engine.deploy.pipeline.transforms import transformed
 from engine.kafka.offsets import OffsetRange, Offsets, from_json, waiting_count
@@ -114,7 +115,10 @@ class RunningPipeline:
             grown = grown_fields(pipeline, self._tables, source, failed=self._failed, declared=declared)
             rules = growth_rules(pipeline, self._tables)
             spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown, rules=rules)
-            frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)
+            steps = [*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)]
+            queries = [step.sql for step in steps if step.sql is not None]
+            check_whole_changes(spec, queries, [table.schema for table in self._tables])
+            frame = transformed(source_frame(spark, spec, checkpoint), pipeline.transform, pipeline=self.name)
             for target in write.targets:  # Spark checks queries now, not in the first micro-batch
                 transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)
             writer = frame.writeStream.queryName(self.name).foreachBatch(write).option("checkpointLocation", checkpoint)

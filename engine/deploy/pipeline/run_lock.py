@@ -17,14 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from engine.checkpoint.checkpoint_files import checkpoint_root
+from engine.checkpoint.checkpoint_files import OWN_FILES, checkpoint_root
 from engine.runtime.units import age_text
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.job")
 
-OWN_FILES: Final = ".fluvial-"
-"""Begins the names of Fluvial's files in Spark's checkpoints."""
 LOCK_FILE: Final = f"{OWN_FILES}run"
 _WAIT_S: Final = 0.5
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EROFS, errno.EACCES})

@@ -1,12 +1,13 @@
 """The source of a pipeline for Spark's reader: format, options, columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from engine.checkpoint.admission import CHECKPOINT
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
@@ -14,7 +15,7 @@ from engine.kafka.options import KafkaSourceOptions, NewTypes, Truncates, Unavai
 from engine.kafka.source import KafkaSource
 from engine.request.read_keys import STREAM_KEYS
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
-from engine.spark.read_options import given_to_reader, spelled_options
+from engine.spark.read_options import ReadOptions, given_to_reader, spelled_options, stream_options
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.evolution.schema_merge import MergeRules
@@ -38,6 +39,7 @@ _UPDATE_BEFORE: Final = "update-before"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
 _TIME_SWITCH: Final = "spark.sql.timeType.enabled"
+_SUMMING: Final = frozenset({"sum", "count", "product", "collect", "listagg"})
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
@@ -207,9 +209,61 @@ def _is_direct(pipeline: PipelineConfig) -> bool:
     return not has_steps and len(pipeline.outputs) == 1
 
 
-def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
-    """The stream. Raises: PySparkException when Spark rejects the source or its options."""
-    reader = spark.readStream.format(spec.format).options(**spec.options)
+def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Sequence[TableSchema]) -> None:
+    """Refuse sums and counts of changes that lack what they replace.
+
+    Args:
+        spec: of the pipeline's source.
+        queries: in SQL, between source and tables.
+        targets: schemas of the tables.
+
+    Raises:
+        InvalidInputError: the source is a table with a key whose log has upserts, a query or a table sums its rows up,
+            and the source's options do not say that this is meant.
+    """
+    if spec.format != FLUVIAL_FORMAT:
+        return
+    by = next((f"query='{each}'" for each in queries if _sums_up(each)), None)
+    by = by or next((f"function={each}" for target in targets for each in _sums_of(target)), None)
+    if by is None:
+        return
+    read = ReadOptions.parse(spec.options, STREAM_KEYS)
+    stream = stream_options(read, read.spark_schema())
+    if stream.lacks_replaced_rows and not read.table.options.log_scan_remove_normalize:
+        raise InvalidInputError(
+            f"an update comes without the row that it replaces, so sums count it twice: source={read.table.name} {by} "
+            "fix='set log.scan.normalize=true among the options of the source, or log.scan.remove-normalize=true where "
+            "the rows are summed up by key, each once'"
+        )
+
+
+def _sums_up(sql: str) -> bool:
+    """Whether a query in Spark's SQL has a sum, count or list of rows; what cannot be read is Spark's to refuse."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = sqlglot.parse_one(sql, read="spark")
+    except (SqlglotError, RecursionError):
+        return False
+    summing = (exp.Sum, exp.Count, exp.CountIf, exp.Avg, exp.ArrayAgg, exp.GroupConcat)
+    return any(not isinstance(each.parent, exp.Window) for each in tree.find_all(*summing))
+
+
+def _sums_of(target: TableSchema) -> Iterator[str]:
+    """The functions by which a table sums the rows of a key up."""
+    options = target.table_options
+    if options.merge_engine == "aggregation":
+        default = options.fields_default_aggregate_function
+        named = (target.options.get(f"fields.{name}.aggregate-function", default) for name in target.column_names)
+        yield from sorted({each for each in named if each in _SUMMING})
+
+
+def source_frame(spark: SparkSession, spec: SourceSpec, checkpoint: str) -> DataFrame:
+    """The stream of a query with this checkpoint. Raises: PySparkException: Spark rejects the source or its options."""
+    place = {CHECKPOINT: checkpoint} if spec.format in (FLUVIAL_FORMAT, KafkaSource.name()) else {}
+    reader = spark.readStream.format(spec.format).options(**spec.options, **place)
     return (reader if spec.schema is None else reader.schema(spec.schema)).load()
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
-from engine.checkpoint.checkpoint_files import checkpoint_root
-from engine.deploy.pipeline.checkpoints import is_readable
+from engine.checkpoint.checkpoint_files import checkpoint_root, is_readable
 from engine.deploy.recovery.plan_file import PlanFile
 from engine.deploy.recovery.recovery_plan import RecoveryPlan, job_catalog
 from engine.deploy.recovery.table_lineage import end_lineage

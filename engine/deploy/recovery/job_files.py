@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from engine.checkpoint.checkpoint_files import is_readable
 from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.checkpoints import is_readable
 from engine.deploy.pipeline.sources import source_options, source_table
 from engine.procedures.recovery_steps import JobFile
 from engine.request.branch_choice import BRANCH_KEY

@@ -12,11 +12,11 @@ from engine.dialect.ddl.watermark import latest_watermark
 from engine.dialect.grammar.places import did_you_mean
 from engine.dialect.grammar.statements import DescribeDatabase, DescribeHistory, DescribeTable
 from engine.dialect.scope.context import SqlContext
-from engine.dialect.scope.names import opened
+from engine.dialect.scope.names import described, opened
 from engine.dialect.scope.results import texts_table
 from engine.log.table_log import TableLog
 from engine.request.writer_options import EVEN_UNTRACKED
-from engine.system_tables.names import is_system_table
+from engine.system_tables.names import has_database, is_system_table
 from engine.table import Table
 from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
@@ -25,6 +25,7 @@ from filestore.iceberg.places import iceberg_state
 from filestore.layout.branch_names import SEPARATOR
 from filestore.layout.paths import MAIN_BRANCH, partition_path
 from filestore.maintenance.partitions import path_of
+from filestore.options.secrets import without_secrets
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.column_paths import field_at
 from filestore.types.data_types import DataField
@@ -39,7 +40,7 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
     name = context.full_name(*statement.name)
     if is_system_table(context.catalog, name):
         return _describe_system(context, name, statement)
-    table = opened(context, statement.name)
+    table = described(context, statement.name)
     if statement.column:
         return texts_table(
             ("info_name", "info_value"),
@@ -59,7 +60,10 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
         return texts_table(_COLUMNS, [*named, *_partition_rows(table, live, found[0])])
     rows: list[DescribeRow] = list(_column_rows(table))
     if statement.extended:
-        rows += [("", "", ""), ("# Detailed Table Information", "", ""), *_table_rows(context, table)]
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        if table.closed is not None:
+            return texts_table(_COLUMNS, [*rows, *_closed_rows(context, table)])
+        rows += _table_rows(context, table)
         if not table.schema.partition_keys:
             live = LiveFiles.latest(table.store)
             shown = {row[0] for row in rows[len(table.schema.fields) :]}
@@ -80,13 +84,13 @@ def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Ta
     """The location of a database."""
     name = context.database_name(statement.name)
     databases = context.catalog.list_databases()
-    if name not in databases:
+    if not has_database(context.catalog, name):
         raise InvalidInputError(f"no such database: database={name}{did_you_mean(name, databases)}")
-    rows = [
-        ("Catalog Name", context.catalog_name),
-        ("Namespace Name", name),
-        ("Location", f"{context.catalog.warehouse}/{name}.db"),
-    ]
+    rows = [("Catalog Name", context.catalog_name), ("Namespace Name", name)]
+    if name in databases:
+        rows.append(("Location", f"{context.catalog.warehouse}/{name}.db"))
+    else:
+        rows.append(("Comment", "tables that every catalog has; they are only read"))
     if statement.extended:
         rows.append(("Tables", str(len(context.catalog.list_tables(name)))))
     return texts_table(("info_name", "info_value"), rows)
@@ -130,6 +134,15 @@ def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
         ("comment", field.description),
         ("default", field.default_value),
     ]
+
+
+def _closed_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
+    """Facts about a table whose rows cannot be reached: what is stored, as it is."""
+    yield "name", f"{context.catalog_name}.{table.name}", None
+    yield "problem", table.closed, None
+    yield "file.path", table.store.paths.root, None
+    for key, text in without_secrets(table.schema.options).items():
+        yield key, text, None
 
 
 def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:

@@ -17,38 +17,33 @@ from engine.dialect.grammar.statements import (
     ShowTables,
 )
 from engine.dialect.scope.context import SqlContext
-from engine.dialect.scope.names import opened
+from engine.dialect.scope.names import described, opened
 from engine.dialect.scope.results import texts_table
-from engine.lineage.lineage import lineage_of
-from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
-from engine.system_tables.names import CATALOG_DATABASES, is_system_table
+from engine.system_tables.catalog_tables import shown_databases
+from engine.system_tables.names import has_database, is_system_table
 from filestore.maintenance.partitions import list_partitions, path_of
 from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
 
 
 def show_databases(context: SqlContext, statement: ShowDatabases) -> pa.Table:
-    """The databases of the catalog, with the one of lineage where lineage is recorded."""
-    of_lineage = [] if lineage_of(context.catalog) is None else [LINEAGE_DATABASE]
-    names = sorted({*context.catalog.list_databases(), *of_lineage})
-    return texts_table(("namespace",), [(name,) for name in _like(names, statement.pattern)])
+    """The databases of the catalog, with ``sys``, and the one of lineage where lineage is recorded."""
+    names = _like(shown_databases(context.catalog), statement.pattern)
+    return texts_table(("namespace",), [(name,) for name in names])
 
 
 def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
     """The tables of a database, default the current one."""
     database = context.database_name(statement.database) if statement.database else context.database
-    is_there = database in context.catalog.list_databases()
-    if not is_there and statement.database and database not in CATALOG_DATABASES:
-        context.catalog.list_tables(database)  # raises an error with the known databases
-    tables = context.catalog.list_tables(database) if is_there else CATALOG_DATABASES.get(database, ())
-    names = _like(tables, statement.pattern)
+    is_there = bool(statement.database) or has_database(context.catalog, database)  # a session begins in one not made
+    names = _like(context.catalog.list_tables(database) if is_there else (), statement.pattern)
     table = texts_table(("namespace", "tableName"), [(database, name) for name in names])
     return table.append_column("isTemporary", pa.array([False] * len(names), pa.bool_()))
 
 
 def show_create_table(context: SqlContext, statement: ShowCreateTable) -> pa.Table:
     """The statement that creates a table again."""
-    table = opened(context, statement.name)
+    table = described(context, statement.name)
     name = ".".join(quoted_where_needed(each) for each in (context.catalog_name, *table.name.split(".")))
     return texts_table(("createtab_stmt",), [(create_statement(table, name),)])
 
@@ -65,7 +60,7 @@ def show_partitions(context: SqlContext, statement: ShowPartitions) -> pa.Table:
 
 def show_properties(context: SqlContext, statement: ShowProperties) -> pa.Table:
     """The options that are set; secrets are masked."""
-    options = without_secrets(opened(context, statement.name).schema.options)
+    options = without_secrets(described(context, statement.name).schema.options)
     if statement.key is not None:
         options = {statement.key: options.get(statement.key, f"Table has no such property: {statement.key}")}
     return texts_table(("key", "value"), options.items())
@@ -76,7 +71,7 @@ def show_columns(context: SqlContext, statement: ShowColumns) -> pa.Table:
     name = context.full_name(*statement.name)
     if is_system_table(context.catalog, name):
         return texts_table(("col_name",), [(each,) for each in context.catalog.system_table(name).schema.names])
-    schema = opened(context, statement.name).schema
+    schema = described(context, statement.name).schema
     computed = [each.name for each in TableParts.of(schema.options).computed]
     return texts_table(("col_name",), [(name,) for name in (*schema.column_names, *computed)])
 

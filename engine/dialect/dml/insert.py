@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from engine.dialect.dml.assignment import default_sql, default_value, is_widened, stored, widened_schema
+from engine.dialect.dml.assignment import default_sql, default_value, widened_schema
 from engine.dialect.dml.replace_where import ReplacedRows
 from engine.dialect.dml.target import WriteTarget, check_bounded, find_target
 from engine.dialect.grammar.cursor import Cursor
@@ -93,7 +93,7 @@ class _Insert:
             try:
                 check_bounded(frame)
                 self._target = self._target.for_rows(names, frame.schema)
-                rows = _shaped(self._target, frame, names, static)
+                rows = _shaped(self._target, frame, names, static, by_name=is_by_name)
             except InvalidInputError as error:
                 raise self._problem(str(error)) from error
             if not self._tree.args.get("overwrite") and not self._tree.args.get("where"):
@@ -226,8 +226,18 @@ class _Insert:
                 yield Edit(token.start, token.end + 1, default_sql(self._target.field(names[column])))
 
 
-def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static: Mapping[str, object]) -> DataFrame:
-    """The table's columns from a query's; ``names`` are their target columns, in order."""
+def _shaped(
+    target: WriteTarget,
+    frame: DataFrame,
+    names: Sequence[str],
+    static: Mapping[str, object],
+    *,
+    by_name: bool = False,
+) -> DataFrame:
+    """The table's columns from a query's; ``names`` are their target columns, in order.
+
+    ``by_name``: fields inside of columns are found by their names too.
+    """
     if len(names) != len(frame.columns):
         raise InvalidInputError(
             f"the query has not as many columns as are filled: columns={list(names)} given={frame.columns}"
@@ -240,7 +250,11 @@ def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static:
     if both:
         raise InvalidInputError(f"a column has its value from PARTITION already: column={both[0]} fix=leave it out")
     given = [field.dataType for field in frame.schema.fields]
-    if list(fields) == list(schema.column_names) and not kind and all(map(is_widened, given, schema.fields)):
+    if (
+        list(fields) == list(schema.column_names)
+        and not kind
+        and all(map(target.assignment.is_widened, given, schema.fields))
+    ):
         return frame.toDF(*fields).to(widened_schema(schema.fields))  # each column of PySpark's is ten calls of the JVM
     plain = frame.toDF(*[f"_{index}" for index in range(len(given))])
 
@@ -250,7 +264,7 @@ def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static:
         if field.name not in fields:
             return default_value(field)
         index = fields[field.name]
-        return stored(F.col(f"_{index}"), given[index], field)
+        return target.assignment.stored(F.col(f"_{index}"), given[index], field, by_name=by_name)
 
     kinds = [F.col(f"_{names.index(name)}").alias(ROW_KIND_COLUMN) for name in kind]
     return plain.select(*[column(field) for field in schema.fields], *kinds)

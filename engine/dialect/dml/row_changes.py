@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from engine.dialect.dml.assignment import default_sql, stored
+from engine.dialect.dml.assignment import default_sql
 from engine.dialect.dml.target import WriteTarget, find_target
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
@@ -248,7 +248,7 @@ def assigned_columns(
         whole = raw[name][0] if name in raw else old[name]
         changed = _with_field(whole, _type_of(frame, whole), each.path, 1, each.value, target.names)
         raw[name] = (changed, _type_of(frame, changed))
-    return {name: stored(*each, target.field(name)) for name, each in raw.items()}
+    return {name: target.assignment.stored(*each, target.field(name), by_name=True) for name, each in raw.items()}
 
 
 def _type_of(frame: DataFrame, column: Column) -> T.DataType:

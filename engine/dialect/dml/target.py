@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
+from engine.dialect.dml.assignment import StoreAssignment
 from engine.dialect.grammar.dialect import table_options
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.references import our_name
@@ -66,7 +67,7 @@ class WriteTarget:
 
     table: Table
     options: WriterOptions  # see ``Table.append`` and ``Table.overwrite``
-    names: CaseRule
+    assignment: StoreAssignment
     is_dynamic: bool | None = None  # whether the statement says which overwrite it is; None: the session does
     grown: TableSchema | None = None  # that the write publishes before its first row; None: the table's own
 
@@ -91,7 +92,12 @@ class WriteTarget:
         check_writable(table.store.schema)
         is_dynamic = WriterOptions.parse(options, _OPTION_KEYS).dynamic_partition_overwrite
         options.pop(DYNAMIC_KEY, None)
-        return cls(table, WriterOptions.parse(options, _OPTION_KEYS), context.names, is_dynamic)
+        return cls(table, WriterOptions.parse(options, _OPTION_KEYS), StoreAssignment.of(context), is_dynamic)
+
+    @property
+    def names(self) -> CaseRule:
+        """When two names of columns are one."""
+        return self.assignment.names
 
     @property
     def schema(self) -> TableSchema:

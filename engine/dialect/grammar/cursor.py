@@ -104,10 +104,14 @@ class Cursor:
         return tuple(found)
 
     def string(self, what: str = "a text in quotes") -> str:
-        """A text in quotes; adjacent ones are one text, as in Spark."""
-        parts = []
+        """A text in quotes; adjacent ones are one text, and a quote twice is one quote, as in Spark."""
+        parts: list[str] = []
+        before: int | None = None  # the last character of the text before
         while (token := self.token) is not None and token.token_type in _STRINGS:
+            if before is not None and token.start == before + 1:
+                parts.append(self.source.text[before])
             parts.append(token.text)
+            before = token.end
             self.index += 1
         if not parts:
             raise self.problem(f"syntax error, expected {what}")

@@ -117,11 +117,30 @@ class FluvialParser(SparkParser):
 
     def _parse_version(self) -> exp.Version | None:
         start = self._curr.start if self._curr else 0
-        version = super()._parse_version()
+        version = self._parse_bare_version() or super()._parse_version()
         if version is not None:
             self._parse_table_options(version)
             version.meta[_SPAN] = (start, self._prev.end + 1)
         return version
+
+    def _parse_bare_version(self) -> exp.Version | None:
+        """``VERSION AS OF branch-1.tag-1``: a word without quotes, to its blank, as it is in the text."""
+        before = self._index
+        if not self._match_texts(_VERSION_WORDS, advance=False):
+            return None
+        self._match_text_seq("FOR")
+        self._match_texts(_VERSION_WORDS)
+        start = self._curr.start if self._match_text_seq("AS", "OF") and self._curr else len(self.sql)
+        found = _BARE_VERSION.match(self.sql, start)
+        if found is None:
+            self._retreat(before)
+            return None
+        while self._curr and self._curr.start < found.end():
+            self._advance()
+        if self._prev.end + 1 != found.end():
+            self.raise_error("a version ends within a word", self._prev)
+        word = exp.Literal.string(found.group())
+        return self.expression(exp.Version(this="VERSION", expression=word, kind="AS OF"))
 
     def _parse_table_options(self, node: exp.Expr) -> None:
         """Give a node the options at this place, if there is a hint or a clause."""
@@ -170,6 +189,9 @@ class FluvialParser(SparkParser):
         return found, self._index
 
 
+_VERSION_WORDS: Final = ("FOR", "VERSION", "SYSTEM_VERSION")
+_BARE_VERSION: Final = re.compile(r"\w+(?:[.-]\w+)*")
+"""A tag, snapshot or branch: words, with one point or dash between two of them."""
 _BEFORE_TARGET: Final = (TokenType.INTO, TokenType.OVERWRITE)
 
 MAX_STATEMENT_CHARACTERS: Final = 16_000_000

@@ -153,11 +153,12 @@ def read_set(cursor: Cursor) -> SetSetting | None:
     """What follows SET; None when it is a setting of Spark's."""
     if cursor.at_end():
         return SetSetting(key=None, value=None)
-    if not _is_ours(cursor):
+    is_sparks = not _is_ours(cursor)
+    if is_sparks and not cursor.sees_string():
         return None
     key = read_option_key(cursor)
     if cursor.at_end():
-        return SetSetting(key=key, value=None)
+        return SetSetting(key=key, value=None, is_sparks=is_sparks)
     cursor.expect("=")
     if cursor.sees_string():
         value = cursor.string()
@@ -168,18 +169,19 @@ def read_set(cursor: Cursor) -> SetSetting | None:
         value = cursor.rest()
     if not value:
         raise cursor.problem("syntax error, expected a value")
-    return SetSetting(key=key, value=value)
+    return SetSetting(key=key, value=value, is_sparks=is_sparks)
 
 
 def read_reset(cursor: Cursor) -> ResetSetting | None:
     """What follows RESET; None when it is a setting of Spark's."""
     if cursor.at_end():
         return ResetSetting(key=None)
-    if not _is_ours(cursor):
+    is_sparks = not _is_ours(cursor)
+    if is_sparks and not cursor.sees_string():
         return None
     key = read_option_key(cursor)
     cursor.expect_end()
-    return ResetSetting(key=key)
+    return ResetSetting(key=key, is_sparks=is_sparks)
 
 
 def _is_ours(cursor: Cursor) -> bool:

@@ -265,6 +265,7 @@ class SetSetting:
 
     key: str | None
     value: str | None
+    is_sparks: bool = False  # SET 'pipeline.name' = 'job': another key in quotes, which Spark's own grammar has not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,3 +273,4 @@ class ResetSetting:
     """``RESET [table-storage.key]``."""
 
     key: str | None
+    is_sparks: bool = False  # see ``SetSetting``

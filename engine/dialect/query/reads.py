@@ -161,7 +161,7 @@ def version_options(context: SqlContext, text: StatementText, reference: Referen
     wanted = version.expression
     if version.name.upper() == "TIMESTAMP":
         return {"scan.timestamp": str(_time_ms(context, text, reference))}
-    if isinstance(wanted, exp.Column | exp.Dot):  # dev.eod
+    if isinstance(wanted, exp.Column | exp.Dot):  # in backticks
         return {"scan.version": ".".join(part.name for part in wanted.parts)}
     if not isinstance(wanted, exp.Literal):
         raise InvalidInputError(

@@ -8,6 +8,7 @@ from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.scope.context import SqlContext
 from engine.runtime.spark_internals import jvm_session
+from engine.system_tables.names import is_system_table
 from engine.table import Table
 from engine.types.quoting import quoted
 from lsm.errors import InvalidInputError
@@ -61,9 +62,15 @@ def opened(context: SqlContext, name: tree.Name) -> Table:
     return context.catalog.table(context.full_name(*name))
 
 
+def described(context: SqlContext, name: tree.Name) -> Table:
+    """As ``opened``, for statements that say what a table is: also of one that cannot be read."""
+    return context.catalog.described(context.full_name(*name))
+
+
 def is_ours(context: SqlContext, name: tuple[str, ...]) -> bool:
-    """Whether the catalog has a table of this name."""
+    """Whether the catalog has a table of this name, or one of the system's."""
     try:
-        return context.catalog.table_exists(context.full_name(*name))
+        full_name = context.full_name(*name)
+        return is_system_table(context.catalog, full_name) or context.catalog.table_exists(full_name)
     except InvalidInputError:
         return False

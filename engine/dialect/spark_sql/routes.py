@@ -12,6 +12,7 @@ from engine.dialect.query.query import is_temporary_view
 from engine.dialect.query.references import find_references, our_name
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import is_ours
+from engine.system_tables.names import has_database
 from filestore.catalog.catalog import DEFAULT_DATABASE
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
@@ -70,7 +71,7 @@ def _calls_ours(context: SqlContext, call: Call) -> bool:
 
 def _is_database(context: SqlContext, name: str) -> bool:
     """Whether there is one; of another, Spark says that it is not there."""
-    return name == DEFAULT_DATABASE or name in context.catalog.list_databases()
+    return name == DEFAULT_DATABASE or has_database(context.catalog, name)
 
 
 def _is_on_ours(context: SqlContext, what: Any) -> bool:

@@ -1,6 +1,7 @@
 """Procedures that create tables from tables."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -12,6 +13,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.batch_target import write_locally
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.schema.schema_store import ROOT_KEYS
+from filestore.table import FileTable
 from lsm.undo import undoing
 
 _OWN_KEYS: Final = OWN_LOG_KEYS | {*ROOT_KEYS}
@@ -72,7 +74,14 @@ def copy(
     snapshot_id = None
     with undoing(lambda: catalog.drop_table(target_table)):
         if first is not None:
-            snapshot = write_locally(target.files, counted()).snapshot
+            snapshot = write_locally(_with_nulls(target.files), counted()).snapshot
             snapshot_id = None if snapshot is None else snapshot.id
     row = {"source_table": source.name, "target_table": target.name, "rows": count, "snapshot_id": snapshot_id}
     return rows_table(_COPIED, [row])
+
+
+def _with_nulls(files: FileTable) -> FileTable:
+    """The table as rows of another one are written to it: their nulls stay, whatever defaults its columns have."""
+    schema = files.store.schema
+    fields = tuple(replace(field, default_value=None) for field in schema.fields)
+    return replace(files, store=replace(files.store, schema=replace(schema, fields=fields)))

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, payload_path, read_payload
-from engine.log.log_faults import log_faults
+from engine.log.log_faults import log_faults, strange_records
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import MomentText, moment_ms
@@ -26,7 +26,9 @@ from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
+from filestore.refs.savepoint_files import Savepoint
 from filestore.table_store import TableStore
+from filestore.tag.savepoints import renew_tags
 from logstore.log.marker import read_tail
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -116,7 +118,7 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     Args:
         table: the table.
         rows: also read every row of every live file, with its checksums, and compare counts, keys, their order and
-            value ranges with the manifests.
+            value ranges with the manifests, and of the log that no record of another program is among the table's.
         progress: called with the progress.
 
     Returns:
@@ -126,7 +128,7 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     if rows:
         found += verify_rows(table.store, progress=progress)
     if table.log is not None:
-        found += _verify_log(table.store, table.log)
+        found += _verify_log(table.store, table.log, rows=rows)
     return rows_table(
         _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
     )
@@ -142,7 +144,8 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     to the branch. A replacement of main that was interrupted is completed first, or taken back when main has a
     savepoint by now; none may be running. A rollback that had begun to remove is completed, and one that had not is
     taken back; none may be running. So is a merge of a branch, which is taken back where it would be refused now. An
-    expiry that was interrupted is completed.
+    expiry that was interrupted is completed. A savepoint without its tag, by which other engines keep its files, gets
+    it again.
 
     Args:
         table: the table, on the branch.
@@ -161,9 +164,16 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
         store = opened_on_main(store)
     done += repair_history(store, dry_run=dry_run)
     done += [_merged(store, branch, dry_run=dry_run) for branch in interrupted_merges(store)]
+    done += [_tagged(savepoint) for savepoint in renew_tags(store, dry_run=dry_run)]
     return rows_table(
         _REPAIRS, [{"action": each.action, "subject": each.subject, "detail": each.detail} for each in done]
     )
+
+
+def _tagged(savepoint: Savepoint) -> Repair:
+    """A savepoint has its tag again."""
+    detail = f"tag={savepoint.tag_name} snapshot={savepoint.saved_snapshot_id}"
+    return Repair(action="create tag of savepoint", subject=f"savepoint {savepoint.id}", detail=detail)
 
 
 def _completed(store: TableStore, work: Work, branch: str, *, dry_run: bool) -> Repair:
@@ -240,9 +250,12 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
     return paths
 
 
-def _verify_log(store: TableStore, log: TableLog) -> Iterator[Finding]:
+def _verify_log(store: TableStore, log: TableLog, *, rows: bool) -> Iterator[Finding]:
     try:
-        for each in log_faults(store, log):
+        faults = list(log_faults(store, log))
+        if rows and not any(each.refuses_writers for each in faults):
+            faults += strange_records(store, log)
+        for each in faults:
             yield Finding(check="log", subject=each.subject, problem=each.problem)
     except InvalidInputError as error:
         yield Finding(check="log", subject=log.topic, problem=str(error))

@@ -9,13 +9,14 @@ from engine.procedures.maintenance.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
+from engine.table_versions import restore_rows
 from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.commit.table_commit import TableCommit
 from filestore.maintenance.bucket_count import align_bucket_count, set_bucket_count
 from filestore.maintenance.index_rewriting import write_indexes
 from filestore.maintenance.lost_manifests import lost_manifests, remove_lost_manifests
 from filestore.maintenance.partitions import path_of
-from filestore.maintenance.rewriting import lost_files, remove_lost_files, restore
+from filestore.maintenance.rewriting import lost_files, remove_lost_files
 from filestore.maintenance.rewriting import rescale as rescale_files
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.versions import Version, find_version
@@ -221,7 +222,7 @@ def rollback_to_as_latest(
             were added, renamed, moved or widened, are no hindrance.
         ConflictError: the commit lost too many races: run it again.
     """
-    return restore_rows(table, _state(table, snapshot, tag, timestamp))
+    return restored(table, _state(table, snapshot, tag, timestamp))
 
 
 @procedure(_RESCALED)
@@ -268,14 +269,13 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
     return rows_table(_RESCALED, [row])
 
 
-def restore_rows(table: Table, wanted: Snapshot) -> pa.Table:
+def restored(table: Table, wanted: Snapshot) -> pa.Table:
     """Restore the rows of a snapshot, and return the result of ``rollback_to_as_latest``."""
     latest = table.latest_snapshot()
     if latest is None:
         raise InvalidInputError(f"the table has no snapshot: table={table.name}")
-    done, partitions = restore(table.store, wanted)
+    done, partitions = restore_rows(table.files, wanted)
     assert done.snapshot is not None
-    follow_overwrite(table.files)
     current = done.snapshot.id
     return rows_table(
         RESTORED,

@@ -8,13 +8,8 @@ import pyarrow as pa
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import existing_names
 from engine.table import Table
-from engine.versions import branches
-from engine.write.unlogged.log_sync import follow_overwrite
-from filestore.branch.branches import Branch, DeletedBranch, read_branch
-from filestore.branch.branches import rename_branch as rename
-from filestore.branch.fast_forward import fast_forward as forward
+from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.key_places import KeyConflict
-from filestore.branch.merge import merge_branch as merge
 from filestore.refs.live_references import branch_names
 
 _NAME: Final = {"name": "branch"}
@@ -91,9 +86,7 @@ def create_branch(
         InvalidInputError: the name is taken or cannot be one, or there is no such tag or snapshot.
         ConflictError: the tag was deleted, or the snapshot expired, at this moment.
     """
-    made = branches.create_branch(
-        table.store, branch, tag=tag, snapshot_id=snapshot, log=log, ignore_if_exists=ignore_if_exists
-    )
+    made = table.branches.create(branch, tag=tag, snapshot_id=snapshot, log=log, ignore_if_exists=ignore_if_exists)
     return rows_table(_BRANCHES, [_row(made)])
 
 
@@ -116,8 +109,8 @@ def delete_branch(table: Table, branch: str, dry_run: bool = False) -> pa.Table:
     names = existing_names("branch", branch, branch_names(table.store))
     if len(names) > 1:
         for name in names:
-            read_branch(table.store, name)  # all or none
-    deleted = [branches.delete_branch(table.store, name, dry_run=dry_run) for name in names]
+            table.branches.get(name)  # all or none
+    deleted = [table.branches.delete(name, dry_run=dry_run) for name in names]
     return rows_table(_DELETED, [_gone(each) for each in deleted])
 
 
@@ -136,7 +129,7 @@ def rename_branch(table: Table, from_branch: str, to_branch: str) -> pa.Table:
     Returns:
         One row: the branch as it is now.
     """
-    return rows_table(_BRANCHES, [_row(rename(table.store, from_branch, to_branch))])
+    return rows_table(_BRANCHES, [_row(table.branches.rename(from_branch, to_branch))])
 
 
 @procedure(_MERGED, aliases={**_NAME, "source_branch": "branch"})
@@ -161,9 +154,7 @@ def merge_branch(table: Table, branch: str, force: bool = False, dry_run: bool =
     Raises:
         ConflictError: both changed the keys that are named, or both changed the schema; nothing is visible.
     """
-    done = merge(table.store, branch, force=force, dry_run=dry_run)
-    if not dry_run:
-        follow_overwrite(table.files)
+    done = table.branches.merge(branch, force=force, dry_run=dry_run)
     row: dict[str, Any] = {
         "branch": branch,
         "snapshot_id": None if done.snapshot is None else done.snapshot.id,
@@ -192,15 +183,14 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
         ConflictError: main has snapshots of its own since the branch began, or got one meanwhile.
         InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
     """
-    done = forward(table.store, branch, force=force)
-    follow_overwrite(table.files)
+    done = table.branches.fast_forward(branch, force=force)
     rows = [{"snapshot_id": each, "is_published": False} for each in done.removed]
     rows += [{"snapshot_id": each, "is_published": True} for each in done.published]
     return rows_table(_FORWARDED, rows)
 
 
 @procedure(_REPLACED, aliases=_NAME)
-def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
+def replace_main_branch(table: Table, branch: str, force: bool = False, dry_run: bool = False) -> pa.Table:
     """Make a branch the main one; the old main and its log go. Jobs on the branch continue; those on the old main fail.
 
     Args:
@@ -208,6 +198,7 @@ def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Ta
         branch: its name. main: a main branch that came by this procedure moves into the table's directory, where other
             engines look.
         force: also when main has a log and the branch has none.
+        dry_run: only show what would go.
 
     Returns:
         One row.
@@ -215,7 +206,7 @@ def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Ta
     Raises:
         InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
     """
-    done = branches.replace_main(table.store, branch, force=force)
+    done = table.branches.replace_main(branch, force=force, dry_run=dry_run)
     row = {
         "main_branch": done.main,
         "dropped_branch": done.dropped,

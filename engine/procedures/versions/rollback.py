@@ -8,8 +8,8 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.table import Table
-from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
-from filestore.maintenance.rollback_run import find_run
+from engine.table_versions import roll_back_to
+from filestore.maintenance.rollback import RollbackPlan
 from filestore.refs.versions import Version, before_watermark, find_version, parse_version
 from filestore.snapshot.snapshot import Snapshot
 from lsm.errors import InvalidInputError
@@ -26,6 +26,7 @@ _GONE: Final = pa.schema(
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("previous_snapshot_id", pa.int64(), nullable=False),
         pa.field("current_snapshot_id", pa.int64(), nullable=False),
+        pa.field("objections", pa.string()),  # why it is refused without force; null: it is not
     ]
 )
 
@@ -54,7 +55,8 @@ def rollback(
         dry_run: only show what would go.
 
     Returns:
-        One row for each snapshot and tag that went, newest first; none when nothing is later.
+        One row for each snapshot and tag that went, newest first; none when nothing is later. ``objections`` says why
+        it is refused without force.
 
     Raises:
         InvalidInputError: not exactly one state is named or it does not exist; the rollback would cost
@@ -65,7 +67,7 @@ def rollback(
     if sum(each is not None for each in (snapshot, tag, version)) != 1:
         raise InvalidInputError(f"name one state: table={table.name} snapshot={snapshot} tag={tag} version={version}")
     wanted = Version(snapshot_id=snapshot, tag=tag) if version is None else parse_version(table.store, version)
-    return _rolled_back(table, _own(table, wanted), force=force, dry_run=dry_run)
+    return _told(roll_back_to(table.store, _own(table, wanted), force=force, dry_run=dry_run))
 
 
 @procedure(_GONE)
@@ -82,7 +84,7 @@ def rollback_to_timestamp(table: Table, timestamp: MomentText, force: bool = Fal
         One row for each snapshot and tag that went, newest first.
     """
     wanted = Version(time_ms=moment_ms("timestamp", timestamp))
-    return _rolled_back(table, _own(table, wanted), force=force, dry_run=dry_run)
+    return _told(roll_back_to(table.store, _own(table, wanted), force=force, dry_run=dry_run))
 
 
 @procedure(_GONE)
@@ -104,7 +106,7 @@ def rollback_to_watermark(table: Table, watermark: int, force: bool = False, dry
             f"no snapshot has such an early watermark: table={table.name} watermark={watermark} "
             f"earliest={table.store.snapshots.earliest_id()}"
         )
-    return _rolled_back(table, found, force=force, dry_run=dry_run)
+    return _told(roll_back_to(table.store, found, force=force, dry_run=dry_run))
 
 
 def _own(table: Table, wanted: Version) -> Snapshot:
@@ -115,19 +117,6 @@ def _own(table: Table, wanted: Version) -> Snapshot:
             f"version={wanted} fix='name the branch in the table, {table.name}$branch_{found.branch}'"
         )
     return found.snapshot
-
-
-def _rolled_back(table: Table, target: Snapshot, *, force: bool, dry_run: bool) -> pa.Table:
-    plan = plan_rollback(table.store, target)
-    if plan.objections and not force and not dry_run:
-        raise InvalidInputError(
-            f"the rollback would cost another reader or writer its state: table={table.name} snapshot={target.id} "
-            f"cause='{'; '.join(plan.objections)}' "
-            "fix='use rollback_to_as_latest, which costs no one anything, or say force => true'"
-        )
-    if not dry_run and (plan.removals or find_run(table.store) is not None):
-        roll_back(table.store, plan)
-    return _told(plan)
 
 
 def _told(plan: RollbackPlan) -> pa.Table:
@@ -143,6 +132,7 @@ def _told(plan: RollbackPlan) -> pa.Table:
             "size_bytes": each.size_bytes,
             "previous_snapshot_id": plan.previous_id or plan.target.id,
             "current_snapshot_id": plan.target.id,
+            "objections": "; ".join(plan.objections) or None,
         }
         for each in plan.removals
     ]

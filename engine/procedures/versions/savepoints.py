@@ -5,15 +5,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.checkpoint import saved_checkpoints
-from engine.checkpoint.saved_checkpoints import CheckpointPlace, chosen_checkpoint, keeping
-from engine.procedures.maintenance.rewriting import RESTORED, restore_rows
+from engine.checkpoint.saved_checkpoints import chosen_checkpoint
+from engine.procedures.maintenance.rewriting import RESTORED, restored
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import names_of
 from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.refs.savepoint_files import Savepoint, read_savepoint
 from filestore.scan.live_files import LiveFiles
-from filestore.tag import savepoints as saving
 
 _ID: Final = {"id": "savepoint"}
 
@@ -67,8 +66,7 @@ def create_savepoint(table: Table, compact: bool = True, checkpoints: str | None
         UnavailableError: Spark has not noted the last batch in a checkpoint yet: run it again.
     """
     names = [] if checkpoints is None else names_of("checkpoints", checkpoints)
-    places = [CheckpointPlace.parse(each) for each in names]
-    saved = saving.create_savepoint(table.store, compact=compact, keep_checkpoints=keeping(table.store, places))
+    saved = table.savepoints.create(compact=compact, checkpoints=names)
     return rows_table(_SAVED, [_saved_row(table, saved)])
 
 
@@ -87,7 +85,7 @@ def delete_savepoint(table: Table, savepoint: int, dry_run: bool = False) -> pa.
     Raises:
         InvalidInputError: there is no such savepoint, or a branch was made from its tag.
     """
-    gone = saving.delete_savepoint(table.store, savepoint, dry_run=dry_run)
+    gone = table.savepoints.delete(savepoint, dry_run=dry_run)
     row: dict[str, Any] = {
         "savepoint_id": gone.savepoint.id,
         "saved_snapshot_id": gone.savepoint.saved_snapshot_id,
@@ -117,7 +115,7 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
             rollback_to_as_latest.
         ConflictError: the commit lost too many races: run it again.
     """
-    return restore_rows(table, read_savepoint(table.store, savepoint).snapshot)
+    return restored(table, table.savepoints.get(savepoint).snapshot)
 
 
 @procedure(_CHECKPOINT, aliases=_ID)

@@ -1,5 +1,7 @@
 """Procedures about tags."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -9,7 +11,6 @@ from engine.procedures.values import Duration, MomentText, existing_names, momen
 from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
-from filestore.tag import tags
 from filestore.tag.automatic_tags import create_due_tags
 from filestore.tag.tags import DeletedTag, Tag
 from lsm.errors import InvalidInputError
@@ -61,8 +62,7 @@ def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retaine
         InvalidInputError: the name is taken or cannot be one, or there is no such snapshot.
         ConflictError: the snapshot expired at this moment.
     """
-    retained_ms = None if time_retained is None else parse_duration_ms("time_retained", time_retained)
-    return _made(tags.create_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms))
+    return _made(table.tags.create(tag, snapshot_id=snapshot, time_retained=_retained(time_retained)))
 
 
 @procedure(_TAGS, aliases=_NAME)
@@ -107,8 +107,7 @@ def replace_tag(table: Table, tag: str, snapshot: int | None = None, time_retain
     Returns:
         One row: the tag as it is now.
     """
-    retained_ms = None if time_retained is None else parse_duration_ms("time_retained", time_retained)
-    return _made(tags.replace_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms))
+    return _made(table.tags.replace(tag, snapshot_id=snapshot, time_retained=_retained(time_retained)))
 
 
 @procedure(_TAGS, aliases=_NAME)
@@ -123,7 +122,7 @@ def rename_tag(table: Table, tag: str, target_tag: str) -> pa.Table:
     Returns:
         One row: the tag as it is now.
     """
-    return _made(tags.rename_tag(table.store, tag, target_tag))
+    return _made(table.tags.rename(tag, target_tag))
 
 
 @procedure(_DELETED, aliases=_NAME)
@@ -143,8 +142,8 @@ def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
     """
     names = existing_names("tag", tag, table.store.snapshots.tag_names())
     for name in names:
-        tags.read_tag(table.store, name)  # all or none
-    return _gone([tags.delete_tag(table.store, name, dry_run=dry_run) for name in names])
+        table.tags.get(name)  # all or none
+    return _gone([table.tags.delete(name, dry_run=dry_run) for name in names])
 
 
 @procedure(_AUTOMATIC)
@@ -188,7 +187,7 @@ def expire_tags(table: Table, older_than: MomentText | None = None, dry_run: boo
         One row for each tag.
     """
     before_ms = None if older_than is None else moment_ms("older_than", older_than)
-    return _gone(tags.expire_tags(table.store, older_than_ms=before_ms, dry_run=dry_run))
+    return _gone(table.tags.expire(older_than_ms=before_ms, dry_run=dry_run))
 
 
 def _made(tag: Tag) -> pa.Table:
@@ -201,7 +200,11 @@ def _made(tag: Tag) -> pa.Table:
     return rows_table(_TAGS, [row])
 
 
-def _gone(deleted: list[DeletedTag]) -> pa.Table:
+def _retained(value: Duration | None) -> timedelta | None:
+    return None if value is None else timedelta(milliseconds=parse_duration_ms("time_retained", value))
+
+
+def _gone(deleted: Sequence[DeletedTag]) -> pa.Table:
     return rows_table(
         _DELETED,
         [

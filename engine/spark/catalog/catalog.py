@@ -19,7 +19,9 @@ from engine.spark.catalog.table import StagedTableProxy, TableProxy
 from engine.spark.catalog.travel import STATE_KEYS, travel_options
 from engine.spark.changes_reader import columns_of_changes
 from engine.spark.data_source import FORMAT_NAME
-from engine.system_tables.names import is_system_table
+from engine.system_tables.catalog_tables import shown_databases
+from engine.system_tables.names import has_database, is_system_table
+from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.types.column_names import CaseRule
 from engine.types.row_changes import MetadataColumn
@@ -119,7 +121,7 @@ class CatalogProxy(Proxy):
         """Spark's: a table's changes between two versions or times (4.2; with options since 4.3)."""
         name = self._full_name(identifier)
         proxy = self._opened(identifier, name, {})
-        table = proxy.table
+        table = proxy.open_table
         if table is None:
             raise InvalidInputError(f"a system table has no changes: table={name} fix='name the table itself'")
         request = changes_request(context)
@@ -239,7 +241,7 @@ class CatalogProxy(Proxy):
         name = self._full_name(identifier)
         before = self._opened(identifier, name, {}).table
         if before is None:
-            raise InvalidInputError(f"a system table cannot be changed: table={name}")
+            raise no_rows_error(name)
         wanted = table_changes(before.schema, [each for part in changes for each in part])
         made = self._catalog.alter_table(name, wanted) if wanted else before
         return TableProxy(self._session, self._catalog, name, {}, made)
@@ -271,7 +273,7 @@ class CatalogProxy(Proxy):
         if parent and len(parent[0]):
             self._database(parent[0])
             return self.inside.namespaces([])
-        return self.inside.namespaces(self._catalog.list_databases())
+        return self.inside.namespaces(shown_databases(self._catalog))
 
     @called
     def namespaceExists(self, namespace: Any) -> bool:
@@ -348,7 +350,7 @@ class CatalogProxy(Proxy):
         if is_system_table(self._catalog, name):
             return TableProxy(self._session, self._catalog, name, state, None)
         try:
-            table = self._catalog.table(name)
+            table = self._catalog.described(name)
         except InvalidInputError:
             if self._exists(name):
                 raise
@@ -369,7 +371,7 @@ class CatalogProxy(Proxy):
 
     def _is_database(self, name: str) -> bool:
         """Whether there is one; names with points have none."""
-        return name == DEFAULT_DATABASE or name in self._catalog.list_databases()
+        return name == DEFAULT_DATABASE or has_database(self._catalog, name)
 
 
 def _is_option(key: str) -> bool:

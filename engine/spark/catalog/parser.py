@@ -1,5 +1,6 @@
 """The parser of a session: texts about tables of Fluvial become plans of Fluvial's, all others are Spark's."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ _REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _NAME: Final = "relationName"
 _UNABLE: Final = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
+_QUOTED_SETTING: Final = re.compile(r"\s*(?:re)?set\s*['\"]")  # Spark has no such statement
 _SYNTAX: Final = "syntax error"  # begins a message about words that cannot be read
 
 
@@ -138,6 +140,8 @@ class ParserProxy(Proxy):
         self.ready()
         words = text.lower()
         if any(name.lower() in words for name in self.session.catalogs) or "table-storage." in words:
+            return True
+        if _QUOTED_SETTING.match(words):
             return True
         return self.inside.current_catalog(self.session.jvm) in self.session.catalogs
 

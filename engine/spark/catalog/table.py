@@ -19,6 +19,7 @@ from engine.spark.catalog.write import WriteBuilderProxy
 from engine.spark.data_source import FORMAT_NAME, FluvialDataSource
 from engine.spark.read_options import ReadOptions
 from engine.table import Table
+from engine.types.spark_types import described_schema
 from filestore.options.catalog_options import is_catalog_option
 from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
@@ -86,6 +87,8 @@ class TableProxy(Proxy):
     def _columns(self) -> StructType:
         if self._table is None:
             return self._source.schema()
+        if self._table.closed is not None:
+            return described_schema(self._table.schema.fields)
         return ReadOptions.parse(self.place, (*BATCH_KEYS, *STREAM_KEYS), opened=self._table).spark_schema()
 
     @cached_property
@@ -94,7 +97,14 @@ class TableProxy(Proxy):
 
     @property
     def table(self) -> Table | None:
-        """As it was opened; None: a system table."""
+        """As it was opened, maybe to be described; None: a system table."""
+        return self._table
+
+    @property
+    def open_table(self) -> Table | None:
+        """The same, to reach its rows. Raises: InvalidInputError: it cannot be read, and why."""
+        if self._table is not None and self._table.closed is not None:
+            raise InvalidInputError(self._table.closed)
         return self._table
 
     # ---- what Spark calls
@@ -156,7 +166,7 @@ class TableProxy(Proxy):
     def newScanBuilder(self, options: Any) -> ScanBuilderProxy:
         """Spark's."""
         given = _given(self.inside.texts_by_key(options.asCaseSensitiveMap()))
-        schema = None if self._table is None else self._table.schema
+        schema = None if (table := self.open_table) is None else table.schema
         opened, self._unread = self._unread, None
         asked = {**self.place, **given, **(NEWEST_ROWS if self._is_changed else {})}
         return ScanBuilderProxy(self._session, self._name, asked, self._columns, schema, opened)
@@ -164,15 +174,16 @@ class TableProxy(Proxy):
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
         """Spark's."""
+        _ = self.open_table
         return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
 
     @called
     def newRowLevelOperationBuilder(self, info: Any) -> RowLevelBuilder:
         """Spark's: it plans MERGE of frames itself."""
-        if self._table is None or self._state:
+        if (table := self.open_table) is None or self._state:
             raise InvalidInputError(f"only the present of a table can be changed: table={self._name}")
         self._is_changed = True  # Spark looks in it for the rows that the statement concerns
-        return RowLevelBuilder(RowLevelChange(self._session, self._table, self.place, self._columns, info))
+        return RowLevelBuilder(RowLevelChange(self._session, table, self.place, self._columns, info))
 
     @property
     def _partition_keys(self) -> Sequence[str]:

@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from engine.kafka.dead_letters import LETTERS_KEY
 from engine.runtime.spark_internals import heap_bytes
 from engine.runtime.steps import Step, StepEvent
 from engine.types.rows import UNAVAILABLE_COLUMN
@@ -98,7 +99,8 @@ class DriverRunner:
         self._reads_source = scan is not None  # a query's plan does not change
         if scan is not None:
             with suppress(NotAsTheyAreError):  # of this batch: the next one's files may be
-                return read_rows(scan, rows.schema, threads=self._cores, most_bytes=most_bytes)
+                part = rows.sparkSession.sparkContext.getLocalProperty(LETTERS_KEY)
+                return read_rows(scan, rows.schema, threads=self._cores, most_bytes=most_bytes, letters=part)
         return collect_rows(asked, most_bytes=most_bytes, most_partition_bytes=self._partition_bytes)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
+from engine.kafka.dead_letters import ChosenLetters
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.write.driver.batch_plans import ParquetScan, SourceScan, batch_scan
 from engine.write.driver.byte_budget import ByteBudget
@@ -64,15 +65,16 @@ def _is_same(field: T.StructField) -> bool:
 
 
 def read_rows(
-    scan: SourceScan | ParquetScan, schema: T.StructType, *, threads: int, most_bytes: int
+    scan: SourceScan | ParquetScan, schema: T.StructType, *, threads: int, most_bytes: int, letters: str | None = None
 ) -> list[pa.RecordBatch] | None:
-    """All rows in their order; None when they are more than allowed.
+    """All rows in their order; None when they are more than allowed: then no bad record of them was sent away.
 
     Args:
         scan: of the batch.
         schema: of the batch.
         threads: that read and decode, each a partition or a file at a time.
         most_bytes: of all rows.
+        letters: which bad records are sent away: value of a ``LettersPart``; None: all.
 
     Raises:
         NotAsTheyAreError: see ``read_files``.
@@ -85,15 +87,18 @@ def read_rows(
 
     reader = KafkaStreamReader(KafkaSourceOptions.parse(CaseInsensitiveDict(dict(scan.options))), schema)
     budget = ByteBudget(most_bytes)
-
-    def rows_of(partition: InputPartition) -> list[pa.RecordBatch]:
-        return [*budget.within(reader.read(partition))]
-
     parts = [pickle.loads(each) for each in scan.partitions]
+    chosen = [reader.letters(letters, is_held=True) for _ in parts]
+
+    def rows_of(partition: InputPartition, bad: ChosenLetters) -> list[pa.RecordBatch]:
+        return [*budget.within(reader.rows(partition, bad))]
+
     with ThreadPoolExecutor(max(1, min(threads, len(parts))), thread_name_prefix="fluvial-read") as pool:
-        found = [*pool.map(rows_of, parts)]
+        found = [*pool.map(rows_of, parts, chosen)]
     if budget.is_over:
         return None
-    batches = [pa.concat_batches(each) for each in found if each]
+    for each in chosen:
+        reader.flush(each)
+    batches = [pa.concat_batches(rows) for rows in found if rows]
     scan.count(sum(each.num_rows for each in batches))
     return batches

@@ -4,6 +4,7 @@ Only a batch that is not committed gets so far, so a replay does the same once m
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from engine.kafka.dead_letters import LETTERS_KEY, LettersPart
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.spark_internals import is_shuffled
 from engine.types.quoting import quoted
@@ -47,6 +49,17 @@ def place_of_truncate(frame: DataFrame, table: str) -> TruncatePlace:
             f"table={table} partitions={len(filled)} fix='let nothing between source and table shuffle the rows'"
         )
     return TruncatePlace(partition=filled[0]["partition"], row=filled[0]["last"])
+
+
+@contextmanager
+def sending_letters(frame: DataFrame, part: LettersPart) -> Iterator[None]:
+    """A part of the frame's dead letters is sent by readings within: those of one batch together send each once."""
+    context = frame.sparkSession.sparkContext
+    context.setLocalProperty(LETTERS_KEY, part.value)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(LETTERS_KEY, None)
 
 
 def rows_behind(frame: DataFrame, place: TruncatePlace) -> DataFrame:

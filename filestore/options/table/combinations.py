@@ -228,6 +228,12 @@ def _limit_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         "log.scan=from-timestamp needs a time: fix='set log.scan.timestamp-mills'",
     )
     yield (
+        options.log_scan in ("full", "latest") and options.log_scan_timestamp_ms is not None,
+        f"a time has no meaning here: log.scan={options.log_scan} "
+        f"log.scan.timestamp-mills={options.log_scan_timestamp_ms} fix='set log.scan=from-timestamp, or leave the "
+        "time out; ALTER TABLE ... RESET takes it from a table'",
+    )
+    yield (
         options.manifest_compression == "snappy",
         "Paimon in Java cannot read this: manifest.compression=snappy fix='use zstd, deflate or none'",
     )

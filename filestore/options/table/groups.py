@@ -47,13 +47,14 @@ class TableValues(
         texts: Mapping[str, str],
         *,
         lenient: bool = False,
+        described: bool = False,
         has_key: bool = False,
         schema_version: int = SCHEMA_VERSION,
         row_group_rows: int = ROW_GROUP_ROWS,
     ) -> None:
         """Made by ``parse``."""
         self.__dict__.update(has_key=has_key, schema_version=schema_version, row_group_rows=row_group_rows)
-        super().__init__(texts, lenient=lenient)
+        super().__init__(texts, lenient=lenient, described=described)
 
     def _identity(self) -> Hashable:
         return (super()._identity(), self.has_key, self.schema_version, self.row_group_rows)

@@ -103,7 +103,7 @@ class LogOptions(OptionValues):
         "log.system",
         choice("none", "kafka"),
         None,
-        "Where changes go within seconds; kafka once servers are set.",
+        "Where changes go within seconds; kafka once servers are set, else none.",
         CHANGES,
         by=_system,
     )
@@ -180,7 +180,7 @@ class LogOptions(OptionValues):
         "log.key.format",
         choice("json", "avro"),
         None,
-        "Format of log keys; that of the values: json, or avro.",
+        "Format of log keys; default: that of the values, json or avro.",
         STORAGE,
         by=_key_format,
     )

@@ -52,7 +52,7 @@ class ShapeOptions(OptionValues):
         "bucket",
         integer(-2, INT_MAX),
         -1,
-        "Buckets and log partitions; -1: unbucketed (key tables: dynamic); -2: postponed.",
+        "Buckets, log partitions; new tables: 1 (no key, no log: -1). -1: unbucketed or dynamic; -2: postponed.",
         ROWS,
         by=_buckets,
         immutable=True,

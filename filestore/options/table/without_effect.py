@@ -40,6 +40,10 @@ _GROUPS: Final[Mapping[str, str]] = {
         " variant.shredding.maxInferBufferRow variant.shredding.maxSchemaDepth variant.shredding.maxSchemaWidth"
         " variant.shredding.minFieldCardinalityRatio variant.shreddingSchema"
     ),
+    "maps are written as maps, which all readers take: each file says how it stores them": (
+        "fields.#.map.storage-layout fields.#.map.shared-shredding.max-columns"
+        " fields.#.map.shared-shredding.column-placement-policy"
+    ),
     "it is about columns of type BLOB, and a table that has one is refused": (
         "blob-as-descriptor blob-compaction.enabled blob-descriptor-field blob-field blob-view-field"
         " blob-view.resolve.enabled blob-write-null-on-fetch-failure blob-write-null-on-missing-file"
@@ -101,4 +105,4 @@ _GROUPS: Final[Mapping[str, str]] = {
 }
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {key: why for why, keys in _GROUPS.items() for key in keys.split()}
-"""By key: why it has no effect here. ``#`` stands for the name of a class."""
+"""By key: why it has no effect here. ``#`` stands for the name of a class or of columns."""

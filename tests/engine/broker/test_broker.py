@@ -77,6 +77,15 @@ def test_status_says_what_runs_where(own: Broker) -> None:
     assert "started (kafka.server.KafkaRaftServer)" in status.log_file.read_text()
 
 
+def test_no_other_user_of_the_machine_reads_its_records(own: Broker) -> None:
+    """Before, the directory was open: who has no login to a broker without logins could read its files as well."""
+    records = own.data_dir / "kafka-logs"
+    assert records.stat().st_mode & 0o077 == 0
+    segments = [*records.glob("__cluster_metadata-0/*.log")]
+    assert segments
+    assert {each.stat().st_mode & 0o077 for each in [own.data_dir / "broker.log", *segments]} == {0}
+
+
 def test_starting_what_runs_changes_nothing(own: Broker) -> None:
     pid = own.status().pid
     again = Broker(own.data_dir).start()
@@ -118,7 +127,7 @@ def test_a_kill_and_a_restart_keep_port_topics_and_committed_batches(own: Broker
     own.start()
     assert own.bootstrap_servers == port
     tail = fence_all([target])[0]
-    tail.check_follows(done.end_offset)
+    assert tail.end_offset == done.end_offset
     assert tail.marker is not None
     assert tail.marker.batch == 0
     log_range = LogRange(bucket=0, start_offset=0, end_offset=done.end_offset)

@@ -147,3 +147,20 @@ def test_a_fractional_default_is_a_default(job: MemoryJob, default: float, key: 
         job.batch(table.insert({"id": 1}))
     job.batch(grown.insert({"id": 2, "a": 0.25}))
     assert [(row["id"], row["a"]) for row in job.rows("t")] == [*([(1, default)] if key else []), (2, 0.25)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_rows_before_a_new_column_have_its_default_in_any_batches(job: MemoryJob, together: bool) -> None:
+    """In one batch with it they were null: the table had the column already when it got them."""
+    old = SourceTable("t", [int32("id", optional=False), int32("a")])
+    new = old.with_columns(*old.columns, {**int32("n"), "default": 7})
+    without = new.with_columns(int32("id", optional=False), {**int32("n"), "default": 7})
+    again = without.with_columns(*without.columns, {**int32("a"), "default": 3})
+    records = [old.insert({"id": 1, "a": 1}), new.insert({"id": 2, "a": 2, "n": 8}), without.insert({"id": 3, "n": 9})]
+    records += [again.insert({"id": 4, "n": None, "a": 5})]
+    for part in [records] if together else [[each] for each in records]:
+        assert job.batch(*part).tables["t"].parked is None
+        job.restarted()
+    assert [(each["id"], each["a"], each["n"], each["a_2"]) for each in job.rows("t")] == [
+        (1, 1, 7, 3), (2, 2, 8, 3), (3, None, 9, 3), (4, None, None, 5),
+    ]  # fmt: skip

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +14,13 @@ from confluent_kafka import KafkaError
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.survey.findings import survey
 from engine.cdc.survey.samples import TopicSample
-from engine.cdc.verify.database import SourceDatabase
-from engine.cdc.verify.verification import Followed, verified
+from engine.cdc.verify.database import LiveTable, SourceDatabase
+from engine.cdc.verify.verification import Followed, known_sources, verified
 from engine.cli.cdc import ended_code
 from engine.deploy.config.operation_config import OnFailureConfig
 from engine.deploy.pipeline.supervision import Attempts
 from engine.kafka.dead_letters import DeadLetters
+from engine.kafka.offsets import TopicPosition
 from logstore.format.schema_parts import split_payloads
 from logstore.kafka.clients import KafkaProperties
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError, UnavailableError
@@ -58,15 +60,30 @@ def test_flattened_records_are_refused_by_name(job: MemoryJob) -> None:
 def test_a_run_that_ends_with_tables_that_wait_says_so(job: MemoryJob, capsys: pytest.CaptureFixture[str]) -> None:
     """A scheduler saw success, each time."""
     job.batch(T.insert({"id": 1}))
-    assert ended_code(job.state) == 0
+    assert ended(job) == 0
     job.batch((T.topic, b"k", b"garbage"))
     for _ in range(2):
-        assert ended_code(job.state) == 3
+        assert ended(job) == 3
         assert "tables=t" in capsys.readouterr().err
         job.batch()
     job.state.ask("skip", "t", at_ms=1, until=100)
     job.batch()
-    assert ended_code(job.state) == 0
+    assert ended(job) == 0
+
+
+def ended(job: MemoryJob, topics: Collection[TopicPosition] = (("shop.public.t", 0),)) -> int:
+    return ended_code(job.state, topics=topics, pattern=job.settings.pattern)
+
+
+def test_a_run_without_a_topic_or_a_table_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended well, with an empty database; a topic without records yet is no mistake."""
+    with memory_job(tmp_path, naming=Naming(include=(r"publik\..*",))) as job:
+        assert ended(job, topics=()) == 3
+        assert r"no topic matches: pattern=shop\..*" in capsys.readouterr().err
+        assert ended(job) == 0
+        job.batch(T.insert({"id": 1}))
+        assert ended(job) == 3
+        assert "no record is of a table" in capsys.readouterr().err
 
 
 def test_a_name_that_no_table_can_have_waits_with_the_rule_to_write(tmp_path: Path) -> None:
@@ -83,9 +100,13 @@ def test_a_name_that_no_table_can_have_waits_with_the_rule_to_write(tmp_path: Pa
         assert job.rows("sch_tab_dot") == [{"id": 1}]
 
 
-def test_verify_goes_on_behind_a_name_that_no_table_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_goes_on_behind_tables_that_it_cannot_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that no table can have, a query that the database refuses, and a source table that is gone."""
+
     class Database:
-        """Two tables without rows."""
+        """Three tables without rows, of which it shows two."""
+
+        dialect = "postgresql"
 
         def __enter__(self) -> "Database":
             return self
@@ -93,24 +114,35 @@ def test_verify_goes_on_behind_a_name_that_no_table_can_have(tmp_path: Path, mon
         def __exit__(self, *_: object) -> None:
             pass
 
-        def tables(self) -> list[str]:
-            return ["tab.dot", "t"]
+        def tables(self) -> list[LiveTable]:
+            return [LiveTable(schema="public", name=each, columns=(), key=()) for each in ("tab.dot", "secret", "t")]
 
-        def name_of(self, source: str) -> str:
-            return source
+        def name_of(self, source: LiveTable) -> str:
+            return source.name
 
-        def count(self, _: str) -> int:
+        def part(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+        def count(self, name: str) -> int:
+            if name == "secret":
+                raise InvalidInputError("the database refuses a query: reason='permission denied'")
             return 0
 
     monkeypatch.setattr(SourceDatabase, "reading", lambda _: Database())
 
-    def followed(source: Any) -> Followed:
-        return Followed(name=f"shop.{source}")
+    def followed(source: LiveTable) -> Followed:
+        return Followed(name=f"shop.{source.name}")
 
     with memory_job(tmp_path) as job:
-        first, second = verified("url", job.catalog, followed)
-    assert "a table cannot have a dot in its name: table=tab.dot fix=" in first.problem
-    assert (first.is_equal, second.is_equal) == (False, True)
+        job.batch(replace(T, name="old").insert({"id": 1}))
+        first, second, third, fourth = verified("url", job.catalog, followed, known=known_sources(job.state))
+        assert "a table cannot have a dot in its name: table=tab.dot fix=" in first.problem
+        assert "permission denied" in second.problem
+        assert [each.is_equal for each in (first, second, third, fourth)] == [False, False, True, False]
+        assert (str(fourth.source), fourth.table) == ("public.old", "shop.old")
+        assert "renamed or dropped" in fourth.problem
+        job.catalog.drop_table("shop.old")
+        assert len(list(verified("url", job.catalog, followed, known=known_sources(job.state)))) == 3
 
 
 def test_restarts_of_an_overloaded_machine_wait_longer_and_end() -> None:

@@ -53,6 +53,7 @@ def test_a_table_that_an_earlier_version_parked_by_its_log_goes_on(job: MemoryJo
     job.batch(order(1))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("engine.cdc.tables.CdcTables.without_logs", lambda _, ranges, __: list(ranges))
+        patched.setattr("engine.cdc.records.scan._is_log", lambda _, __: False)
         for number in range(2):
             job.batch(ORDERS.truncate(), order(2 + number))
         job.batch()
@@ -72,6 +73,16 @@ def test_a_topic_of_changes_that_is_named_like_a_table_without_a_log_is_read(tmp
             job.batch(routed.insert({"id": number, "s": "x"}))
             job.restarted()
         assert [row["id"] for row in job.rows("orders")] == [0, 1, 2]
+
+
+def test_the_log_of_another_warehouse_is_no_source(job: MemoryJob) -> None:
+    """The last record of each commit has the header of a log; records in Avro parked a table named after the topic."""
+    for number in range(3):
+        log: list[Record] = [("shop.theirs", b"k", b"\x00\x00\x00\x00\x01\x02")] * 3
+        report = job.batch(order(number), *log, ("shop.theirs", b"k", b"\x00\x00", {"fluvial": b"7"}))
+        assert (list(report.tables), report.tables["orders"].parked) == (["orders"], None)
+    report = job.batch((ORDERS.topic, b"k", b"garbage"), ("shop.mine", b"k", b"garbage"))
+    assert [("not one JSON" in str(each.parked)) for each in report.tables.values()] == [True, True]
 
 
 @pytest.mark.parametrize(

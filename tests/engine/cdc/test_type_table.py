@@ -35,7 +35,7 @@ LOSSES = "is lost|see the settings"
 
 def documented(heading: str) -> list[tuple[list[str], list[str], str]]:
     """Source types, types of the table and the remark, of each row."""
-    text = (ROOT / "docs" / "cdc.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "cdc-types.md").read_text(encoding="utf-8")
     table = text[text.index(f"| {heading} | table |") :].split("\n\n")[0].splitlines()[2:]
     found = []
     for line in table:

@@ -8,6 +8,7 @@ import pytest
 
 from engine import Catalog
 from engine.cli.app import run_command
+from engine.monitor.doctor import diagnose, examine
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
@@ -33,6 +34,47 @@ def test_config_tells_every_value_and_where_it_came_from(tmp_path: Path, capsys:
     assert "write-buffer-size" not in shown
     assert run_command(["config", "--all", *where]) == 0
     assert "write-buffer-size" in capsys.readouterr().out
+
+
+FILES_WORD = {
+    "log.kafka.bootstrap.servers": "evil:1",
+    "log.kafka.plugin.library.paths": "/x.so",
+    "log.kafka.sasl.username": "bob",
+    "log.schema-registry.ssl.ca.location": "/ca",
+    "data-file.external-paths": "file:///data/x",
+}
+
+
+def test_config_and_doctor_name_what_has_no_effect_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table received from others: its files say what only who opens it may say."""
+    made = Catalog(str(tmp_path)).create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    path = Path(made.store.paths.root) / "schema" / "schema-0"
+    body = json.loads(path.read_text())
+    path.write_text(json.dumps({**body, "options": {**body["options"], **FILES_WORD}}))
+    where = ["--warehouse", str(tmp_path)]
+
+    def said(*given: str) -> dict[str, str]:
+        assert run_command(["config", "shop.orders", "--json", *where, *given]) == 0
+        found = {each["key"]: each["doc"] for each in json.loads(capsys.readouterr().out)["options"]}
+        return {key: found[key] for key in FILES_WORD if found[key].startswith("has no effect: ")}
+
+    ignored = said()
+    assert set(ignored) == set(FILES_WORD) - {"log.kafka.bootstrap.servers"}
+    assert ignored["log.kafka.sasl.username"].endswith("gives it, beside log.kafka.bootstrap.servers")
+    assert "external-paths.allowed" in ignored["data-file.external-paths"]
+    login = {
+        "log.kafka.bootstrap.servers": "evil:1",
+        "log.kafka.sasl.username": "me",
+        "external-paths.allowed": "/data",
+    }
+    mine = [word for key, text in login.items() for word in ("--catalog-option", f"{key}={text}")]
+    assert set(said(*mine)) == {"log.kafka.plugin.library.paths", "log.schema-registry.ssl.ca.location"}
+    assert set(said("--catalog-option", "log.kafka.sasl.username=me")) == set(ignored)
+    path.write_text(json.dumps({**body, "options": {**body["options"], "data-file.external-paths": "/x"}}))
+    (found,) = (
+        each for each in diagnose(examine(Catalog(str(tmp_path)).table("shop.orders"))) if each.check == "login"
+    )
+    assert "data-file.external-paths is read only below external-paths.allowed" in found.fact
 
 
 def test_config_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

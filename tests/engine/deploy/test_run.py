@@ -15,10 +15,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.catalog import Catalog
+from engine.checkpoint.checkpoint_files import read_checkpoint
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, OnFailureConfig
 from engine.deploy.job import job_session, run_job
-from engine.deploy.pipeline.checkpoints import note_transform, read_checkpoint, source_difference
+from engine.deploy.pipeline.checkpoints import note_transform, source_difference
 from engine.deploy.pipeline.health import Health
 from engine.deploy.pipeline.job_watch import ClusterWatch, JobWatch
 from engine.deploy.pipeline.pipeline import PipelineProgress, RunningPipeline

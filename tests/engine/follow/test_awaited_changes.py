@@ -16,6 +16,9 @@ from engine.follow.position import FollowPosition
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity
 from filestore.snapshot.snapshot import CommitKind
+from logstore.kafka.environment import serving
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.environment import MemoryEnvironment
 from tests.support.streams import content, rows
 from tests.support.warehouses import ID_SCHEMA
 
@@ -104,6 +107,22 @@ def test_followers_have_what_was_written_when_the_write_returns(
             assert latest is not None
             live.wait_for(str(latest.id))
             assert {row["id"]: row for row in live.rows()} == state
+
+
+@pytest.mark.parametrize("write", [by_write, by_append, by_writer])
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_who_follows_the_files_of_a_table_with_a_log_has_them_too(
+    catalog: Catalog, write: Callable[[Table, pa.Table], None], producer: str
+) -> None:
+    """``streaming-read-mode=file``: the log is for others."""
+    log = {"log.system": "kafka", "log.kafka.bootstrap.servers": "files:9092", "streaming-read-mode": "file"}
+    with serving("files:9092", MemoryEnvironment(MemoryCluster())):
+        table = awaiting_table(catalog, "buckets", changelog_producer=producer, **log)
+        chance, follower = random.Random(producer), Follower()
+        for number in range(4):
+            write(table, a_batch(chance, number))
+            assert follower.catch_up(table) == by_id(table)
+            assert Follower().catch_up(table) == by_id(table)
 
 
 def test_a_copy_has_a_write_that_it_waits_for(catalog: Catalog) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -222,15 +223,65 @@ def test_a_client_that_does_not_read_gives_its_place_back(table: Table, monkeypa
             assert server.clients.acquire(timeout=30)
 
 
-def test_connections_are_bounded(server: ChangeServer) -> None:
+def asking(port: int, head: bytes = b"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n") -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), timeout=60)
+    client.sendall(head)
+    return client
+
+
+def read_until(client: socket.socket, text: bytes) -> None:
+    found = b""
+    while text not in found:
+        piece = client.recv(1 << 16)
+        assert piece, found[:200]
+        found = found[-len(text) :] + piece
+
+
+def test_who_sends_no_request_does_not_keep_others_out(server: ChangeServer) -> None:
+    """A place is for those who ask: the one that has waited longest for a request is ended for a new one."""
     server._http._places = threading.BoundedSemaphore(2)
     with ExitStack() as held:
-        for _ in range(2):
-            client = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
-            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert client.recv(10) == b"HTTP/1.1 2"
-        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as refused:
-            assert refused.recv(10) == b""
+        idle = [held.enter_context(asking(server.port, b"GET / HT")) for _ in range(2)]
+        read_until(held.enter_context(asking(server.port)), b"retry: 1000")
+        assert idle[0].recv(10) == b""
+        read_until(held.enter_context(asking(server.port)), b"retry: 1000")
+        assert idle[1].recv(10) == b""
+        assert held.enter_context(asking(server.port)).recv(10) == b"", "both places have streams"
+
+
+@pytest.mark.long
+def test_a_hundred_good_clients_do_not_notice_two_thousand_hostile_ones(table: Table) -> None:
+    """They hold connections without requests, never end their requests, send nonsense, and read nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 6000:
+        pytest.skip("this machine gives a process too few descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 6000), hard))
+    heads = [
+        b"",
+        b"GET /changes HTTP/1.1\r\nX: ",
+        b"\x00" * 100,
+        b"GET /changes?from={1e999 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ]
+
+    def open_stream(start: Any, quiet_s: float) -> Any:
+        return table.stream(start or "latest", idle_s=quiet_s)
+
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        server = held.enter_context(ChangeServer(("127.0.0.1", 0), open_stream))
+        good = [held.enter_context(asking(server.port)) for _ in range(90)]
+        for each in good:
+            read_until(each, b"retry: 1000")
+        for number in range(2000):
+            with suppress(OSError):  # refused, or ended while it sends
+                held.enter_context(asking(server.port, heads[number % len(heads)]))
+        for _ in range(10):  # they come while all places are taken
+            good.append(held.enter_context(asking(server.port)))
+            read_until(good[-1], b"retry: 1000")
+        table.write(rows([77], "news"))
+        for each in good:
+            read_until(each, b"news")
+        assert len(good) == 100
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StringType, StructType
 
 from engine.kafka.dead_letters import RowLetters
 from engine.kafka.offsets import (
@@ -34,6 +35,7 @@ from engine.kafka.rows import decoder
 from engine.kafka.source import KafkaSource
 from engine.kafka.source_topics import SourceTopics
 from engine.runtime.spark_messages import fluvial_error
+from engine.types.rows import ROW_KIND_COLUMN
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
@@ -549,6 +551,46 @@ def test_a_query_that_died_before_its_first_batch_was_done_keeps_its_start(topic
     assert planned(again, end, following) == [(3, 7)]
     assert "@begin" not in following
     assert again.latestOffset(following, ReadAllAvailable()) == following
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("marker", [False, True])
+def test_a_tombstone_is_no_second_delete_wherever_a_range_begins(topic: Topic, marker: bool) -> None:
+    """FL-136: each cut of a topic into two ranges gives what one range gives; lone tombstones are deletes."""
+    one, two = b'{"id":1}', b'{"id":2}'
+    head: list[Record] = [(one, envelope("c", id=1, v="a")), (one, envelope("d", id=1, v="a"))]
+    rest: list[Record] = [
+        (one, None),
+        (two, envelope("d", id=2, v="b")),
+        (two, None),
+        (two, None),
+        (two, envelope("c", id=2, v="c")),
+        (two, None),
+    ]
+    topic.send(head, commit=True if marker else None)  # a transaction's marker is a gap between the two
+    topic.send(rest, commit=True if marker else None)
+    options = topic.options | {"value.format": "debezium-json", "key.columns": "id"}
+    schema = StructType().add("id", LongType()).add("v", StringType()).add(ROW_KIND_COLUMN, StringType())
+    reader = KafkaStreamReader(KafkaSourceOptions.parse(options), schema)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())[topic.name]["0"]
+
+    def rows(first: int, last: int) -> list[dict[str, Any]]:
+        plans = reader.partitions({topic.name: {"0": first}}, {topic.name: {"0": last}})
+        return [row for plan in plans for batch in reader.read(plan) for row in batch.to_pylist()]
+
+    whole = rows(0, end)
+    assert [(each["_row_kind"], each["id"], each["v"]) for each in whole] == [
+        ("+I", 1, "a"),
+        ("-D", 1, "a"),
+        ("-D", 2, "b"),
+        ("+I", 2, "c"),
+        ("-D", 2, None),
+    ]
+    for cut in range(1, end):
+        assert rows(0, cut) + rows(cut, end) == whole, cut
+    begin = len(head) + marker
+    topic.forget(0, begin)  # the delete is gone: the tombstone is what is known
+    assert [(each["_row_kind"], each["id"], each["v"]) for each in rows(begin, begin + 1)] == [("-D", 1, None)]
 
 
 @pytest.mark.broker

@@ -28,7 +28,7 @@ def decoded(records: list[ChangeRecord], *, emits: bool) -> Any:
 def test_a_truncate_of_postgres_is_the_first_row_of_what_is_left() -> None:
     """TRUNCATE; INSERT 7: of all rows before it none is given."""
     found = decoded(orders(), emits=True)
-    assert (found.bad, found.is_truncated) == ((), True)
+    assert (found.bad, found.first_truncate is None) == ((), False)
     rows = spark_rows(found, WITH_KINDS).to_pylist()
     assert rows == [{"id": None, "a": None, "_row_kind": "-T"}, {"id": 7, "a": 7, "_row_kind": "+I"}]
 
@@ -38,7 +38,7 @@ def test_records_without_a_truncate_are_as_they_were(emits: bool) -> None:
     records = orders()
     (truncate,) = [place for place, each in enumerate(records) if each.key is None]
     found = decoded(records[:truncate], emits=emits)
-    assert not found.is_truncated
+    assert found.first_truncate is None
     assert {each["_row_kind"] for each in spark_rows(found, WITH_KINDS).to_pylist()} == {"+I", "+U"}
     (bad,) = decoded(records, emits=False).bad
     assert (bad.index, "truncates=emit" in bad.reason) == (truncate, True)

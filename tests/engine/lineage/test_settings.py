@@ -231,6 +231,28 @@ def test_a_secret_does_not_go_to_an_address_that_only_the_catalogs_file_has(
     assert opened is not None
 
 
+@pytest.mark.parametrize("address", ["postgresql://127.0.0.1:1/x", "jdbc:mysql://evil/x", "mysql+pymysql://evil/x"])
+@pytest.mark.parametrize("secret", ["PGPASSWORD", "PGSERVICE", "MYSQL_PWD"])
+def test_a_secret_of_the_environment_does_not_go_there_either(
+    address: str, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of databases send it to any address."""
+    shared(tmp_path, **{"jdbc.url": address})
+    monkeypatch.setenv(secret, "hush")
+    with pytest.raises(InvalidInputError, match=f"option={secret} address=.*fix='give the catalog jdbc.url beside"):
+        settings_of(Catalog(str(tmp_path)))
+    assert settings_of(Catalog(str(tmp_path), {"jdbc.url": address})) is not None
+
+
+@pytest.mark.parametrize("parameter", ["passfile", "service", "SSLKEY", "read_default_file", "ssl_ca"])
+def test_an_address_of_the_catalogs_file_names_no_file_or_login_of_its_opener(parameter: str, tmp_path: Path) -> None:
+    address = f"postgresql://evil/x?application_name=a&{parameter}=/home/alice/x"
+    shared(tmp_path, **{"jdbc.url": address})
+    with pytest.raises(InvalidInputError, match=f"option={parameter} address=.*fix='give the catalog jdbc.url beside"):
+        settings_of(Catalog(str(tmp_path)))
+    assert settings_of(Catalog(str(tmp_path), {"jdbc.url": address})) is not None
+
+
 def test_the_catalogs_file_names_no_database_outside_of_the_warehouse(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x"
     shared(tmp_path / "w", **{"jdbc.url": url})

@@ -75,7 +75,7 @@ def repair_all(catalog: Catalog) -> None:
     procedures.repair_lineage.for_all(catalog)
 
 
-def write_and_expire(catalog: Catalog) -> None:
+def without_old_snapshots(catalog: Catalog) -> None:
     write_more(catalog)
     for name in ("orders", "daily"):
         procedures.expire_snapshots(
@@ -88,7 +88,7 @@ def write_and_expire(catalog: Catalog) -> None:
     [
         (write_more, BOTH, {("read", "orders", 2), ("written", "daily", 2)}),
         (repair_all, BOTH, {("read", "orders", 2), ("written", "daily", 2)}),
-        (write_and_expire, BOTH, {("read", "orders", 2), ("written", "daily", 2)}),
+        (without_old_snapshots, BOTH, {("read", "orders", 2), ("written", "daily", 2)}),
         (roll_back(2), BOTH, {("read", "orders", 2), ("written", "daily", 2)}),
         (roll_back(1), BOTH, set()),
         (

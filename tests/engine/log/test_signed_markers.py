@@ -2,15 +2,18 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.cli.app import run_command
+from engine.log.bucket_log import PAYLOAD_DIRECTORY
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity, Symptom
 from engine.procedures import reset_log, sign_log
@@ -22,13 +25,14 @@ from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log.control_record import HEADER
 from logstore.log.marker import CommitMarker, encode_marker
 from logstore.log.marker_key import MarkerKey
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
 from tests.support.logs import log_changes, wait_for_log, write_without_commit
 from tests.support.rows import id_rows
 from tests.support.warehouses import new_table
 
 pytestmark = pytest.mark.broker
 
+OTHER_BATCH = r"names a file of another one, nothing of it was adopted: .*file='data-.*log-key/.*reset_log"
 NOT_OURS = r"not the table's, its marker is not signed by the table's key: .*reset_log"
 ADOPT = {"log.on-orphan-batch": "adopt"}
 UNION = {"scan.log.union": "true"}
@@ -145,15 +149,63 @@ def test_a_signed_marker_of_before_brings_nothing_in_again(warehouse: Catalog, k
     assert (table.latest_snapshot(), ids_in(table)) == (before, [2])
 
 
-def test_a_log_without_a_key_takes_any_marker(warehouse: Catalog, kafka: KafkaProperties) -> None:
-    """What the key is for: in an older table the deleted row comes back."""
+def test_a_log_without_a_key_takes_no_file_of_another_batch(warehouse: Catalog, kafka: KafkaProperties) -> None:
+    """Any marker counts in an older table, but the names of its files say of which batch they are."""
     table = as_of_before(warehouse)
     first = with_a_deleted_row(table)
     found = topic_check(table)
     assert (found.severity, "sign-log" in str(found.fix)) == (Severity.NOTE, True)
     send_marker(kafka, table, forged(table, first, None))
-    table.write(id_rows([3]), options=ADOPT)
-    assert ids_in(table) == [1, 2, 3]
+    with pytest.raises(CorruptDataError, match=OTHER_BATCH):
+        table.write(id_rows([3]), options=ADOPT)
+    assert ids_in(table) == [2]
+
+
+@pytest.mark.parametrize("is_pointer", [False, True])
+def test_who_has_the_key_cannot_take_the_place_of_the_next_batch(
+    warehouse: Catalog, kafka: KafkaProperties, is_pointer: bool
+) -> None:
+    """A reader of the files and writer of the topic: number 2 was acknowledged, and its row was lost."""
+    table = new_table(warehouse)
+    with table.writer("gw") as writer:
+        writer.write(id_rows([1]), number=1).result(60)
+    marker = last_marker(table)
+    taken: dict[str, object] = {"query": "gw", "batch": 2, "after": marker.end_offset}
+    if is_pointer:
+        place = f"{PAYLOAD_DIRECTORY}/{'0' * 32}"
+        table.store.io.write_new(f"{table.store.paths.root}/{place}", marker.payload)
+        taken |= {"payload": place.encode(), "is_pointer": True}
+    send_marker(kafka, table, forged(table, marker, marker_key(table), **taken))
+    writer = table.writer("gw", timeout_s=1)
+    done = writer.write(id_rows([3]), number=2)
+    with pytest.raises(CorruptDataError, match=OTHER_BATCH):
+        done.result(60)
+    with suppress(FluvialError):
+        writer.close()
+    assert (ids_in(table), table.latest_snapshot()) == ([1], warehouse.table(table.name).latest_snapshot())
+    reset_log(table)  # the way out that the error names
+    with warehouse.table(table.name).writer("gw") as again:
+        again.write(id_rows([3]), number=2).result(60)
+    assert ids_in(table) == [1, 3]
+
+
+def test_a_copied_marker_brings_no_row_of_another_into_a_batch_that_waits(
+    warehouse: Catalog, kafka: KafkaProperties
+) -> None:
+    """No snapshot has the batch yet, so its copy is of no earlier one; the rows before it were taken for its rows."""
+    table = new_table(warehouse)
+    table.write(id_rows([1]))
+    write_without_commit(table, 0, id_rows([2]))
+    assert table.log is not None
+    marker = last_marker(table)
+    consumer = kafka.consumer(ErrorNotes())
+    consumer.assign([TopicPartition(table.log.topic, 0, marker.end_offset - 1)])
+    headers = consumer.consume(1, 20)[0].headers()
+    consumer.close()
+    send_marker(kafka, table, dict(headers)[HEADER])
+    with pytest.raises(CorruptDataError, match=r"a copy of an earlier one: .*written_at=.*reset_log"):
+        table.write(id_rows([3]), options=ADOPT)
+    assert ids_in(table) == [1]
 
 
 def test_an_older_table_gets_a_key_by_one_command(

@@ -79,6 +79,7 @@ def opened_by_spark(catalog: Catalog, *, streams: bool) -> None:
         ({"type": "materialized-table", "materialized-table.definition-query": "SELECT 1"}, [1, 2, 3]),
         ({"query-auth.enabled": "false", "batch-scan-mode": "NONE", "manifest.format": "Avro"}, [1, 2, 3]),
         ({"lookup.cache-rows": "7", "of-the-future": "x"}, [1, 2, 3]),
+        ({"fields.v.map.storage-layout": "shared-shredding"}, [1, 2, 3]),
     ],
     ids=str,
 )
@@ -127,7 +128,6 @@ REFUSED = [
     ("write", {"changelog-producer.row-deduplicate-ignore-fields": "v"}),
     ("write", {"pk-btree.index.columns": "v"}),
     ("write", {"row-tracking.enabled": "true"}),
-    ("open", {"fields.v.map.storage-layout": "shared-shredding"}),
     ("open", {"fields.v.of-the-future": "x"}),
     ("open", {"chain-table.enabled": "true"}),
     ("open", {"type": "format-table"}),

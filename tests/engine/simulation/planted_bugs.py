@@ -20,13 +20,12 @@ from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
 from filestore.maintenance import orphans, rollback, snapshot_expiry
-from filestore.refs import deciding, file_references, live_references, pending_tags
+from filestore.refs import deciding, file_references, live_references, pending_tags, unused_files
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table_store import TableStore
-from filestore.tag import tags
 from lsm.errors import FluvialError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -45,6 +44,14 @@ class PlantedBug:
 def returning(target: Any, name: str, value: Any = None) -> Patch:
     """Makes a function or method return a value, whatever it is asked."""
     return lambda patch: patch.setattr(target, name, lambda *_, **__: value)
+
+
+def tags_as_listed(patch: pytest.MonkeyPatch) -> None:
+    def found(store: TableStore) -> dict[str, Snapshot]:
+        tags = ((name, store.snapshots.find_tag(name)) for name in store.snapshots.tag_names())
+        return {name: snapshot for name, snapshot in tags if snapshot is not None}
+
+    patch.setattr(live_references, "_listed_tags", found)
 
 
 def plan(*actors: str, setup: str = "keyed", **more: Any) -> HistoryPlan:
@@ -230,9 +237,15 @@ BUGS = (
     ),
     PlantedBug(
         name="a tag that goes looks for its replacement",
-        patch=returning(tags, "check_gone"),
+        patch=returning(unused_files, "check_gone"),
         plans=at(plan("replace-tag", "delete-tag", setup="versioned"), "/tag/tag-old", of=("replace",)),
         most=1,
+    ),
+    PlantedBug(
+        name="tags are listed again when one of them has gone",
+        patch=tags_as_listed,
+        plans=at(plan("expire", "rename-tag", setup="versioned"), "/tag"),
+        most=18,
     ),
     PlantedBug(
         name="a savepoint keeps its files before it is there",

@@ -222,6 +222,18 @@ def test_a_tag_that_goes_beside_an_expiry_takes_no_file_that_others_use(name: st
     assert found.operations[last] > 10
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["expire", "expire-some", "clean", "delete-tag", "rollback"])
+def test_a_tag_that_is_renamed_while_tags_are_listed_keeps_its_files(name: str) -> None:
+    """It had its new name behind the listing, and the old one was gone before it was looked at."""
+    two = plan(name, "rename-tag", setup="versioned")
+    plans = every_place(two, (PAUSE, CRASH), is_wanted=lambda _, path: "/tag" in path)
+    found = explore(plans)
+    assert failures_text(found.failed) == ""
+    assert found.operations["rename-tag"] > 1
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["clean", "expire-some"])

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.secret_names import is_same_place
 from tests.peers.pypaimon_peer import peer_python
 
 TOKEN = "s3cret"
@@ -201,3 +203,49 @@ def test_answers_that_are_none(server: tuple[FileCatalog, str], monkeypatch: pyt
         FileCatalog(served.warehouse, options_of("http://127.0.0.1:9")).list_databases()
     shown = repr(FileCatalog(served.warehouse, options_of(uri))._tables)
     assert TOKEN not in shown
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Answers with one answer, and notes the tokens that it gets."""
+
+    body = b"{}"
+    to: str | None = None
+    tokens: list[str | None]
+
+    def do_GET(self) -> None:
+        self.tokens.append(self.headers["Authorization"])
+        self.send_response(200 if self.to is None else 302)
+        if self.to is not None:
+            self.send_header("Location", self.to)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def answering(**members: Any) -> Iterator[tuple[str, list[str | None]]]:
+    tokens: list[str | None] = []
+    handler = type("Handler", (Elsewhere,), {**members, "tokens": tokens})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}", tokens
+        running.shutdown()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_redirect_elsewhere_never_carries_the_token(tmp_path: Path, host: str) -> None:
+    with answering() as (other, stolen), answering(to=other.replace("127.0.0.1", host)) as (uri, tokens):
+        with pytest.raises(UnavailableError, match="another address, which gets no token"):
+            FileCatalog(str(tmp_path), options_of(uri)).list_databases()
+        assert (tokens, stolen) == ([f"Bearer {TOKEN}"], [])
+    for one, other in [("http://h/a", "https://h/a"), ("http://h/", "http://h:81/"), ("http://h/", "http://g/")]:
+        assert not is_same_place(one, other)
+    assert is_same_place("https://H/x", "https://h:443/y")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"5", b"null", b"[" * 200_000, b"<html>", b"", b"\xff", b" " * (65 << 20)])
+def test_a_hostile_answer_is_an_error_that_names_the_server(tmp_path: Path, body: bytes) -> None:
+    with answering(body=body) as (uri, _), pytest.raises(UnavailableError, match=f"does not answer: url={uri}"):
+        FileCatalog(str(tmp_path), options_of(uri)).list_databases()

@@ -44,12 +44,12 @@ def test_a_reader_without_the_right_to_it_has_no_key_and_reads_on(cause: OSError
         read_log_key(Closed(), "/t", "k")
 
 
-def as_a_copy(there: Path) -> Path:
+def copied_away(there: Path) -> Path:
     return Path(shutil.copytree(there, there.with_name("copy")))
 
 
 def restored_over(there: Path) -> Path:
-    shutil.move(as_a_copy(there), there.with_name("backup"))
+    shutil.move(copied_away(there), there.with_name("backup"))
     shutil.rmtree(there)
     return Path(shutil.copytree(there.with_name("backup"), there))
 
@@ -64,7 +64,7 @@ def moved(there: Path) -> Path:
 
 
 def restored_elsewhere(there: Path) -> Path:
-    backup = as_a_copy(there)
+    backup = copied_away(there)
     shutil.rmtree(there)
     return backup
 
@@ -84,7 +84,7 @@ def key_in(root: Path) -> str:
     ("change", "is_copy"),
     [
         (lambda there: there, False),
-        (as_a_copy, True),
+        (copied_away, True),
         (restored_over, False),
         (linked, False),
         (moved, False),

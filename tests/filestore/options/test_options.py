@@ -200,6 +200,8 @@ TOGETHER: list[tuple[list[str], dict[str, str], str]] = [
         r"go to the log with every batch, not with compactions: .* fix='use changelog-producer=lookup, or log.ch",
     ),
     (KEY, {"log.scan": "from-timestamp"}, "needs a time"),
+    (KEY, {"log.scan": "latest", "log.scan.timestamp-mills": "1"}, "a time has no meaning here: log.scan=latest"),
+    (KEY, {"log.scan": "full", "log.scan.timestamp-mills": "1"}, "a time has no meaning here: log.scan=full"),
     (KEY, {"manifest.compression": "snappy"}, "cannot read this"),
 ]
 

@@ -89,6 +89,8 @@ def test_a_number_is_a_snapshot_even_when_another_engine_made_a_tag_of_that_name
         ("dev.typo", r"no such version: table=db.t version='typo' tags=\['eod'\]"),
         ("", "no such version"),
         ("dev.", "no such version"),
+        ("dev", "a branch alone is no version: table=db.t version='dev' fix='write dev.latest for its newest state"),
+        ("main", "fix='write main.latest for its newest state"),
         ("savepoint.7", "no such savepoint: .*savepoint=7"),
         ("timestamp.noon", "not a time: version=timestamp.noon"),
         ("timestamp.5", "no such snapshot: .*version=timestamp.5 earliest=1"),

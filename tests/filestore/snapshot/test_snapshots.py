@@ -93,11 +93,16 @@ def test_what_is_absent_is_not_written() -> None:
     ]
 
 
-def test_null_is_absent_and_unknown_keys_are_skipped() -> None:
+def test_null_is_absent_and_unknown_keys_are_kept() -> None:
+    """FL-157: those of a tag are its own, not its snapshot's."""
     body = json.loads(snapshot(1).to_json())
-    nulls = {"changelogManifestList": None, "totalRecordCount": None, "logOffsets": None, "of-the-future": [1]}
-    read = Snapshot.from_json(json.dumps(body | nulls))
+    nulls = {"changelogManifestList": None, "totalRecordCount": None, "logOffsets": None}
+    unknown = {"of-the-future": [1], "alsoNull": None}
+    of_tag = {"tagCreateTime": [2026, 1, 1, 0, 0], "tagTimeRetained": 1.5, "fluvialCut": {}}
+    read = Snapshot.from_json(json.dumps(body | nulls | unknown | of_tag))
     assert read == snapshot(1, total_record_count=None)
+    del body["totalRecordCount"]
+    assert json.loads(read.to_json()) == body | unknown
 
 
 def test_the_least_number_is_no_watermark() -> None:

@@ -15,6 +15,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
@@ -402,16 +403,25 @@ CHANGES: dict[str, Callable[[FileTable], object]] = {
     "replace": lambda table: replace_tag(table.store, "old"),
     "rename": lambda table: rename_tag(table.store, "old", "new"),
     "delete": lambda table: delete_tag(table.store, "old"),
+    "save": lambda table: create_savepoint(table.store, compact=False),
+    "unsave": lambda table: delete_savepoint(table.store, 1),
 }
 
 
 def two_snapshots(catalog: FileCatalog) -> FileTable:
-    """With a tag of the first one."""
+    """With a tag and a savepoint of the first one."""
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
     table.write(rows((1, 1)))
     create_tag(table.store, "old")
+    create_savepoint(table.store, compact=False)
     table.write(rows((2, 2)))
     return table
+
+
+def names_of(table: FileTable) -> dict[str, int]:
+    """Snapshots by the names of tags, with those of savepoints, and by the numbers of savepoints."""
+    tags = {tag.name: tag.snapshot.id for tag in list_tags(table.store)}
+    return tags | {str(each.id): each.saved_snapshot_id for each in list_savepoints(table.store)}
 
 
 def made_again(catalog: FileCatalog) -> None:
@@ -448,24 +458,26 @@ def test_a_tag_that_a_dead_process_put_into_a_table_made_again_does_not_keep_its
 def test_a_tag_beside_the_end_of_its_table_is_refused_or_of_unknown_outcome(
     change: str, ending: Callable[[FileCatalog], None], left: list[str]
 ) -> None:
-    """Before every change of a file: no schema is said to be missing, and nothing is left in another table."""
+    """Before every change of a file: what is refused has changed nothing, and nothing is left in another table."""
     kinds = set()
     for nth in range(1, 100):
         disk = MemoryFiles()
         catalog = memory_catalog(disk)
         table = two_snapshots(catalog)
+        before, is_refused = names_of(table), False
         steps = ("write_new", "create_exclusive", "replace", "delete", "exists")
         io = Nth(disk, nth, lambda catalog=catalog: ending(catalog), of=steps)  # type: ignore[misc]
         try:
             CHANGES[change](FileTable(replace(table.store, io=io)))  # type: ignore[arg-type]
         except (InvalidInputError, ConflictError, OutcomeUnknownError) as error:
             kinds.add(type(error))
+            is_refused = not isinstance(error, OutcomeUnknownError)
         if io.left > 0:
             break
         assert catalog.list_tables("db") == left
         for name in left:
             found = catalog.table(f"db.{name}")
-            assert name == "u" or found.store.snapshots.tag_names() == []
+            assert names_of(found) == {} if name == "t" else not is_refused or names_of(found) == before
             found.write(rows((5, 5)))
             assert content(found)[5] == 5
         if not left:

@@ -17,7 +17,6 @@ from logstore.log.fencing import fence_all
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import (
     CommitMarker,
-    LogTail,
     NextStep,
     decode_marker,
     encode_marker,
@@ -129,31 +128,6 @@ def test_the_marker_decides_what_an_attempt_does(found: CommitMarker | None, ste
     assert next_step(found, query="q", batch=5) is step
 
 
-@pytest.mark.parametrize(
-    ("found", "end", "earliest", "snapshot_end", "follows"),
-    [
-        (None, 0, 0, None, True),  # never written
-        (None, 9, 9, 8, True),  # all expired
-        (None, 9, 9, None, True),  # all of somebody's before us expired
-        (marker(end=20), 20, 0, 20, True),
-        (None, 0, 0, 8, False),  # recreated
-        (None, 4, 4, 8, False),  # recreated
-        (marker(end=20), 20, 0, 15, False),  # a batch that the snapshot does not know
-        (marker(end=20), 20, 0, None, False),
-        (marker(end=20), 20, 0, 25, False),  # shorter
-    ],
-)
-def test_a_log_must_end_where_the_snapshot_says(
-    found: CommitMarker | None, end: int, earliest: int, snapshot_end: int | None, follows: bool
-) -> None:
-    tail = LogTail(bucket=3, marker=found, end_offset=end, earliest_offset=earliest)
-    if follows:
-        tail.check_follows(snapshot_end)
-    else:
-        with pytest.raises(CorruptDataError, match=f"bucket=3 log_end={end} snapshot_end={snapshot_end}"):
-            tail.check_follows(snapshot_end)
-
-
 @pytest.mark.broker
 def test_the_tail_is_found_behind_any_number_of_aborted_rows(
     kafka: KafkaProperties, new_topic: Callable[..., str]
@@ -179,7 +153,6 @@ def test_the_tail_is_found_behind_any_number_of_aborted_rows(
     with BucketLogWriter(targets[1]) as writer:
         assert writer.fence() is None
         assert writer.tail.end_offset > 800
-        writer.tail.check_follows(None)
 
 
 @pytest.mark.broker
@@ -193,7 +166,7 @@ def test_a_log_whose_records_all_expired_still_follows_its_snapshot(
     for batch in range(2):
         with BucketLogWriter(target) as writer:
             assert writer.fence() is None
-            writer.tail.check_follows(slices[-1].end_offset if slices else None)
+            assert writer.tail.end_offset >= (slices[-1].end_offset if slices else 0)
             writer.begin(query="q", batch=batch)
             writer.append(None, pa.array([b"a", b"b"]))
             slices.append(writer.commit(b""))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cdc.records.routing import META
+from engine.cdc.records.metadata import META
 from engine.cdc.rules.repeats import Mark, Progressions, Stamps, find_repeated, is_repeated, stamps_of
 
 

@@ -174,7 +174,7 @@ def test_what_a_connector_leaves_out_of_changes_is_listed() -> None:
     assert "null in it" in notes["kinds"]
     assert "in changes after the snapshot" in notes["named"]
     assert [each for each in found.changes if "generated" in each] == [
-        "column twice may be a generated one: pgoutput leaves it out, so rows that change have null"
+        "column twice may be a generated one, not in changes: the table waits until it is excluded"
     ]
 
 

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from engine import Catalog
-from engine.cdc.verify.comparison import Comparison, compared, paired
+from engine.cdc.verify.comparison import Comparison, _bare, compared, paired
 from engine.cdc.verify.database import SourceDatabase
 from engine.table import Table
 
@@ -233,3 +233,12 @@ def test_rows_without_a_key_are_counted(postgres: str, tmp_path: Path) -> None:
         assert (only.key, len(only.source), len(only.table)) == ({"v": "1", "t": "a"}, 2, 1)
         table.write(pa.table({"v": [1], "t": ["a"]}, schema=schema))
         assert compare(url, "nokey", table).is_equal
+
+
+def test_zeros_behind_the_last_digit_of_a_number_mean_nothing() -> None:
+    """Debezium leaves them out of a numeric without bounds: verify reported each such row."""
+    numbers = pa.array(["1.50", "100", "0.00", "-1.010", "NaN", None, "10.0"])
+    assert _bare(numbers).to_pylist() == ["1.5", "100", "0", "-1.01", "NaN", None, "10"]
+    lists = pa.array([["9.0"], ["1.50", None], None, []], pa.list_(pa.string()))
+    assert _bare(lists.slice(1)).to_pylist() == [["1.5", None], None, []]
+    assert _bare(lists).to_pylist() == [["9"], ["1.5", None], None, []]

@@ -1,13 +1,16 @@
 """What Spark is asked to read for each kind of source."""
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig
-from engine.deploy.pipeline.sources import SourceSpec, source_spec
+from engine.deploy.pipeline.sources import SourceSpec, check_whole_changes, source_spec
 from engine.deploy.pipeline.table_changes import job_fields
+from filestore.catalog.catalog import FileCatalog
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError
@@ -230,3 +233,49 @@ def test_a_time_is_refused_before_spark_starts_and_the_way_out_is_named(kind: st
     with pytest.raises(InvalidInputError, match=r"columns=\['tm'\] type=TIME .*declare them STRING"):
         check_job(JobConfig.model_validate(job))
     check_job(JobConfig.model_validate(job | {"spark": {"conf": {"spark.sql.timeType.enabled": "true"}}}))
+
+
+SUMS = "SELECT id, sum(v) AS v, '+I' AS _row_kind FROM source GROUP BY id"
+BY_KEY = "SELECT id, max(v) AS v, '+I' AS _row_kind FROM source GROUP BY id"
+WINDOW = "SELECT id, sum(v) OVER (PARTITION BY id) AS v, _row_kind FROM source"
+UPSERTS = {"log.kafka.bootstrap.servers": "b:1", "log.kafka.topic": "t", "bucket": "1"}
+EXACT = UPSERTS | {"log.changelog-mode": "all", "changelog-producer": "lookup"}
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "query", "summing", "is_refused"),
+    [
+        (UPSERTS, {}, SUMS, {}, True),
+        (UPSERTS, {"log.scan.normalize": "true"}, SUMS, {}, False),
+        (UPSERTS, {"log.scan.remove-normalize": "true"}, SUMS, {}, False),
+        (UPSERTS, {"filter": "v > 0"}, SUMS, {}, False),  # a filter on values completes them
+        (UPSERTS, {}, BY_KEY, {}, False),
+        (UPSERTS, {}, WINDOW, {}, False),
+        (UPSERTS, {}, None, {"fields.v.aggregate-function": "sum"}, True),
+        (UPSERTS, {}, None, {"fields.default-aggregate-function": "count"}, True),
+        (UPSERTS, {}, None, {"fields.v.aggregate-function": "last_value"}, False),
+        (EXACT, {}, SUMS, {}, False),
+        ({"bucket": "1"}, {}, SUMS, {}, False),  # without a log changes are those of files
+    ],
+)
+def test_sums_of_changes_without_what_they_replace_are_refused(
+    tmp_path: Path,
+    table: dict[str, str],
+    given: dict[str, str],
+    query: str | None,
+    summing: dict[str, str],
+    is_refused: bool,
+) -> None:
+    """FL-61, FL-129, FL-131: the consumer that needs whole changes is told which option gives them."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    FileCatalog(str(tmp_path)).create_table("d.s", schema, primary_key=["id"], options=table)
+    engine = {"merge-engine": "aggregation"} if summing else {}
+    target = new_schema(schema, primary_key=["id"], options={**engine, **summing}, time_ms=0)
+    place = {"warehouse": str(tmp_path), "table": "d.s", "read.changelog": "true"}
+    source = SourceSpec(format="fluvial", options=place | given, schema=None)
+    queries = [] if query is None else [query]
+    if is_refused:
+        with pytest.raises(InvalidInputError, match=r"set log\.scan\.normalize=true among the options of the source"):
+            check_whole_changes(source, queries, [target])
+    else:
+        check_whole_changes(source, queries, [target])

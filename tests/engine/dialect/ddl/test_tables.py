@@ -45,8 +45,8 @@ def schema_of(session: SqlSession, name: str) -> TableSchema:
 
 def test_databases(run: Run, sql_session: SqlSession) -> None:
     run("CREATE DATABASE IF NOT EXISTS shop; CREATE SCHEMA other")
-    assert run("SHOW DATABASES") == [("other",), ("paimon",), ("shop",)]
-    assert run("SHOW SCHEMAS LIKE 's*'") == [("shop",)]
+    assert run("SHOW DATABASES") == [("other",), ("paimon",), ("shop",), ("sys",)]
+    assert run("SHOW SCHEMAS LIKE 's*'") == [("shop",), ("sys",)]
     run("USE other; CREATE TABLE t (a INT)")
     assert run("SHOW TABLES") == [("other", "t", False)]
     assert run("SHOW TABLES IN fluvial.shop") == []

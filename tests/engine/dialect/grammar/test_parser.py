@@ -76,6 +76,8 @@ def test_where_a_statement_that_is_typed_ends(text: str, ends: bool) -> None:
             "scan.mode": "latest", "bucket": "3", "write-only": "true",
         }),
         ("t VERSION AS OF 3", {}),
+        ("t VERSION AS OF branch-1.tag-1", {}),
+        ("t FOR VERSION AS OF branch-1.3 /*+ OPTIONS('k'='v') */", {"k": "v"}),
         ("t FOR SYSTEM_TIME AS OF '2026-01-01'", {}),
         ("t VERSION AS OF 'tag' WITH (k = 'v')", {"k": "v"}),
     ],

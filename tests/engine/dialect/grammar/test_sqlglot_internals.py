@@ -30,7 +30,7 @@ def names_of_others(node: ast.AST) -> set[str]:
     return {each.attr for each in found if ast.unparse(each.value) not in ("self", "cls")}
 
 
-OWN = {"_source", "_parse_table_options", "_give_options"}
+OWN = {"_source", "_parse_table_options", "_give_options", "_parse_bare_version"}
 DEFINED = {each.name for each in PARSER.body if isinstance(each, ast.FunctionDef) and each.name.startswith("_")}
 USED = sorted((private_names(PARSER) | DEFINED) - OWN)
 

@@ -151,9 +151,9 @@ def history(warehouse: Warehouse) -> Table:
     for number in (1, 2, 3):
         table.overwrite(pa.table({"n": [number]}))
     store = table.store
-    second = store.snapshots.read(2)
     Path(store.paths.root, "tag").mkdir()
-    Path(store.paths.root, "tag", "tag-two").write_text(second.to_json())
+    for name, number in (("two", 2), ("tag-2026.01-31", 1), ("2026-01-30", 2)):
+        Path(store.paths.root, "tag", f"tag-{name}").write_text(store.snapshots.read(number).to_json())
     return table
 
 
@@ -183,6 +183,10 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
         ("h VERSION AS OF two x", 2),
         ("h VERSION AS OF snapshot.1 AS x", 1),
         ("h VERSION AS OF 'latest'", 3),
+        ("h VERSION AS OF tag-2026.01-31", 1),
+        ("h FOR VERSION AS OF main.tag-2026.01-31 x", 1),
+        ("h VERSION AS OF 2026-01-30 WITH ('read.changelog' = 'false')", 2),
+        ("(SELECT * FROM h VERSION AS OF main.2026-01-30) x", 2),
         ("h WITH ('scan.version' = 'snapshot.2')", 2),
         ("h WITH ('incremental-between' = '1,3')", 3),
         ("h /*+ OPTIONS('scan.snapshot-id'='1') */", 1),
@@ -194,7 +198,7 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
     ],
 )
 def test_a_table_is_read_as_it_was(warehouse: Warehouse, history: Table, reference: str, number: int) -> None:
-    """FL-25, TAG-06, TAG-07, TAG-11, TAG-12, TAG-63: by number, tag and time, in any way that users write them."""
+    """FL-25, TAG-06, TAG-07, TAG-11, TAG-12, TAG-63, BR-38, BR-39: by number, tag and time, however written."""
     time_ms = history.store.snapshots.read(2).time_ms
     time = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     assert warehouse.rows(f"SELECT n FROM {reference.format(time=time)}") == [("n",), (number,)]

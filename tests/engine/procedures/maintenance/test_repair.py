@@ -14,6 +14,7 @@ from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.procedures import (
     create_branch,
+    create_savepoint,
     create_tag,
     expire_snapshots,
     remove_orphan_files,
@@ -108,6 +109,24 @@ def test_a_fork_and_a_wrong_hint_are_repaired(new_table: Callable[..., Table], c
     would_do = call("repair", dry_run=True)
     assert [each["action"] for each in would_do] == ["tag fork", "remove fork", "set hint"]
     assert call("repair") == would_do
+    assert (call("repair"), verify(table).num_rows) == ([], 0)
+
+
+def test_a_savepoint_without_its_tag_gets_it_again(new_table: Callable[..., Table], call: Call) -> None:
+    """The table was renamed, or the process died, behind the one and before the other."""
+    table = new_table()
+    create_savepoint(table, compact=False)
+    io, path = table.store.io, table.store.paths.tag("savepoint-1")
+    body = io.read_bytes(path)
+    io.delete(path)
+    (found,) = verify(table).to_pylist()
+    assert (found["check"], found["subject"]) == ("savepoint", "tag savepoint-1")
+    assert "fix=run repair" in found["problem"]
+    (would_do,) = call("repair", dry_run=True)
+    assert (would_do["action"], would_do["subject"]) == ("create tag of savepoint", "savepoint 1")
+    assert not io.exists(path)
+    assert call("repair") == [would_do]
+    assert io.read_bytes(path) == body
     assert (call("repair"), verify(table).num_rows) == ([], 0)
 
 

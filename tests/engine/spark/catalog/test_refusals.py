@@ -1,7 +1,7 @@
 """What a table cannot do is refused by name, with a fix, and nothing is passed over in silence."""
 
 import pytest
-from pyspark.errors import IllegalArgumentException, ParseException
+from pyspark.errors import IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -94,3 +94,10 @@ def test_both_doors_overwrite_alike(spark: SparkSession, shop: Catalog, setting:
         found.append(sorted(tuple(row) for row in spark.table(f"fluvial.shop.{name}").collect()))
     spark.conf.unset(mode)
     assert found == [[(2, 2), (10, 1)] if setting == "DYNAMIC" else [(10, 1)]] * 2
+
+
+def test_a_start_without_its_time_is_refused_by_load(spark: SparkSession, shop: Catalog) -> None:
+    """FL-74: not by the running query."""
+    reader = spark.readStream.format("fluvial").option("read.changelog", "true").option("log.scan", "from-timestamp")
+    with pytest.raises(PySparkException, match=r"a time is missing: .*log\.scan\.timestamp-mills"):
+        reader.option("warehouse", shop.warehouse).option("table", "shop.t").load()

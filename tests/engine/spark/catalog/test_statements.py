@@ -191,3 +191,85 @@ def test_a_hint_of_options_counts_or_is_refused_in_both_doors(spark: SparkSessio
                 run(text)
             assert words in str(caught.value), text
         assert table.latest_snapshot() == last
+
+
+def listed(spark: SparkSession, text: str) -> list[str]:
+    """The second column of a list of tables, or the only one of a list of databases."""
+    return [row[-2 if len(row) > 1 else 0] for row in spark.sql(text).collect()]
+
+
+def test_the_databases_that_every_catalog_has_are_listed_and_used(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-10, LN-11, LN-66: ``paimon`` and ``sys`` are databases as any other, and their tables are only read."""
+    session = spark.newSession()
+    engine.install(session, Catalog(str(tmp_path), options={"table-lineage": "true"}), name="lined")
+    try:
+        session.sql("CREATE DATABASE lined.d")
+        for text in ("SHOW DATABASES IN lined", "SHOW NAMESPACES IN lined LIKE '*'"):
+            assert listed(session, text) == ["d", "paimon", "sys"]
+        assert {"job_startup", "catalog_options"} <= {*listed(session, "SHOW TABLES IN lined.paimon")}
+        assert listed(session, "SHOW TABLES IN lined.sys LIKE '*options'") == ["all_table_options", "catalog_options"]
+        for name, count in (("paimon.job_startup", 0), ("sys.all_table_options", 0)):
+            database, _, table = name.partition(".")
+            session.sql(f"USE lined.{database}")
+            assert table in listed(session, "SHOW TABLES")
+            assert session.sql(f"SELECT * FROM {table}").count() == session.table(table).count() == count
+            assert session.catalog.currentDatabase() == database
+            assert session.catalog.databaseExists(database)
+            assert table in [each.name for each in session.catalog.listTables(database)]
+        assert listed(session, "SHOW DATABASES") == ["d", "paimon", "sys"]
+        described = session.sql("DESCRIBE DATABASE paimon").collect()
+        assert ("Namespace Name", "paimon") in [tuple(each) for each in described]
+        for text in (
+            "ALTER TABLE paimon.job_startup ADD COLUMN x INT",
+            "ALTER TABLE paimon.job_startup SET ('a' = 'b')",
+            "ALTER TABLE paimon.job_startup RENAME TO paimon.other",
+            "COMMENT ON TABLE paimon.job_startup IS 'x'",
+            "INSERT INTO paimon.job_startup VALUES ('a', 'b', 'c', 1)",
+            "UPDATE paimon.job_startup SET job = 'x'",
+            "DELETE FROM paimon.job_startup",
+            "DROP TABLE paimon.job_startup",
+        ):
+            with pytest.raises(IllegalArgumentException, match=r"system tables? (is|are) (only read|read only): name="):
+                session.sql(text).collect()
+        for text in ("DROP DATABASE paimon CASCADE", "DROP DATABASE sys CASCADE"):
+            with pytest.raises(IllegalArgumentException, match="every catalog has them"):
+                session.sql(text)
+    finally:
+        engine.uninstall(session, name="lined")
+
+
+def test_settings_in_quotes_are_taken_as_they_are_written_elsewhere(spark: SparkSession, shop: Catalog) -> None:
+    """LN-12: ``SET 'pipeline.name' = 'job1'``; what no session has is refused by name."""
+    session = spark.newSession()
+    shown = session.sql("SET 'pipeline.name'='job1'").collect()
+    assert [tuple(each) for each in shown] == [("pipeline.name", "job1")]
+    assert session.conf.get("pipeline.name") == "job1"
+    assert session.sql("set 'pipeline.name'").collect()[0].value == "job1"
+    session.sql("RESET 'pipeline.name'")
+    assert session.conf.get("pipeline.name", "none") == "none"
+    session.sql("SET 'spark.sql.shuffle.partitions' = '3'")
+    assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert session.sql("SET 'execution.runtime-mode' = 'batch'").collect()[0].value == "batch"
+    for text, words in (
+        ("SET 'execution.runtime-mode' = 'streaming'", "start a stream by readStream"),
+        ("SET 'sql-client.execution.result-mode' = 'tableau'", "no setting of a session"),
+    ):
+        with pytest.raises(IllegalArgumentException, match=words):
+            session.sql(text)
+
+
+def test_a_version_needs_no_quotes(spark: SparkSession, shop: Catalog) -> None:
+    """BR-38, BR-39, TAG-07: a branch, a tag and a snapshot as the documents of branches and tags write them."""
+    spark.sql("CREATE TABLE fluvial.shop.bare (id BIGINT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '1')")
+    spark.sql("INSERT INTO fluvial.shop.bare VALUES (1)")
+    spark.sql("CALL fluvial.sys.create_tag(table => 'shop.bare', tag => 'tag-1')")
+    spark.sql("CALL fluvial.sys.create_branch(table => 'shop.bare', branch => 'branch-1', tag => 'tag-1')")
+    spark.sql("INSERT INTO fluvial.shop.bare VALUES (2)")
+    spark.sql("INSERT INTO fluvial.shop.`bare$branch_branch-1` VALUES (3), (4)")
+    counts = {"tag-1": 1, "branch-1.tag-1": 1, "branch-1.2": 3, "branch-1.latest": 3, "latest": 2, "1": 1}
+    for version, count in counts.items():
+        for quote in ("", "'"):
+            text = f"SELECT * FROM fluvial.shop.bare FOR VERSION AS OF {quote}{version}{quote}"
+            assert spark.sql(text).count() == count, text
+    with pytest.raises(PySparkException, match=r"write branch-1\.latest for its newest state"):
+        spark.sql("SELECT * FROM fluvial.shop.bare VERSION AS OF branch-1")

@@ -162,7 +162,7 @@ def test_case_does_not_count_in_any_statement(spark: SparkSession, shop: Catalog
     spark.sql("UPDATE fluvial.shop.cased SET S.INNER = 5 WHERE ID = 2")
     spark.sql("DELETE FROM fluvial.shop.cased WHERE dt = 'd' AND ID = 1")
     spark.sql(
-        "MERGE INTO fluvial.shop.cased t USING (SELECT 'e' DT, 3L ID, 'm' V, named_struct('i', 9) S) n "
+        "MERGE INTO fluvial.shop.cased t USING (SELECT 'e' DT, 3L ID, 'm' V, named_struct('INNER', 9) S) n "
         "ON t.DT = n.dt AND t.ID = n.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
     expected = [("d", 2, "u", 5), ("d", 4, "x", 1), ("e", 3, "m", 9)]

@@ -7,12 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
+from engine.kafka.dead_letters import OFFSET_HEADER
 from engine.runtime.steps import Step, StepEvent
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
 from tests.support.logs import log_changes
 
@@ -99,6 +102,18 @@ def test_rows_before_a_truncate_are_gone_and_those_behind_it_are_there(way: Call
     assert found.rows == {}
 
 
+def lettered_offsets(kafka: KafkaProperties, topic: str) -> list[int]:
+    """The offsets of the records that have a dead letter, in the order of the letters."""
+    (end,) = LogTopics(kafka).end_offsets(topic, [0]).values()
+    consumer = kafka.consumer(ErrorNotes())
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while end and (not found or found[-1].offset() < end - 1):
+        found += [each for each in consumer.consume(100, 1) if each.error() is None]
+    consumer.close()
+    return [int(dict(each.headers())[OFFSET_HEADER]) for each in found]
+
+
 class StoppedError(Exception):
     """As a killed driver ends."""
 
@@ -165,3 +180,26 @@ def test_other_writers_refuse_a_truncate(way: Callable[..., Way], spark: SparkSe
     with pytest.raises(InvalidInputError, match=r"a truncate of the source is no row: .*foreachBatch"):
         found.table.write(pa.table({"id": pa.array([1], pa.int32()), "_row_kind": ["-T"]}))
     assert found.table.latest_snapshot() is None
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("limit", ["of memory", "one trigger"])
+@pytest.mark.parametrize("writer", ["driver", "tasks"])
+def test_a_bad_record_becomes_one_letter_however_often_its_batch_is_read(
+    way: Callable[..., Way], new_topic: Callable[..., str], kafka: KafkaProperties, writer: str, limit: str
+) -> None:
+    """Each came three times beside a truncate, and again where a batch was too large for the driver."""
+    found = way(**({"write-buffer-size": "1 mb"} if limit == "of memory" else {}))
+    found.writer = writer
+    letters = new_topic()
+    bad = {"op": "c", "after": {"id": "no number", "v": 1}}
+    much = 40_000 if limit == "of memory" else 2
+    found.send(bad, *(insert(each) for each in range(much)), bad)
+    given = {"on-bad-record": "dead-letter", "dead-letter.topic": letters}
+    found.run(**given)
+    assert lettered_offsets(kafka, letters) == [0, much + 1]
+    found.send(bad, insert(1), bad, TRUNCATE, bad, insert(2), TRUNCATE, bad, *map(insert, range(much)), bad)
+    found.run(**given)
+    begin = much + 2
+    assert lettered_offsets(kafka, letters) == [0, much + 1, begin, begin + 2, begin + 4, begin + 7, begin + 8 + much]
+    assert len(found.rows) == much

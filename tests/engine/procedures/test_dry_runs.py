@@ -1,0 +1,137 @@
+"""A dry run says what the run then does: the same rows, and nothing is changed by it."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table, procedures
+from engine.procedures.registry import DRY_RUN, Procedure
+from filestore.evolution.schema_change import AddColumn, RenameColumn
+from filestore.types.data_types import DataType
+
+SCHEMA = pa.schema(
+    [pa.field("p", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())]
+)
+OPTIONS = {"bucket": "2", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "100", "write-only": "false"}
+
+
+def put(table: Table, random: Random) -> None:
+    """Some rows of one or two partitions; now and then all is compacted."""
+    keys = random.sample(range(30), random.randint(1, 8))
+    columns = {"p": [random.choice("ab") for _ in keys], "id": keys, "v": [random.randint(0, 9) for _ in keys]}
+    table.write(pa.table(columns, schema=SCHEMA))
+    if random.random() < 0.4:
+        table.compact(full=True)
+
+
+def written(tmp_path: Path, seed: int) -> tuple[Table, Random]:
+    """A table with a history, tags, a savepoint, and a branch that has gone on."""
+    random = Random(seed)
+    table = Catalog(str(tmp_path)).create_table(
+        "d.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options=OPTIONS
+    )
+    for number in range(3):
+        put(table, random)
+        table.tags.create(f"t{number}")
+    if random.random() < 0.5:
+        table.savepoints.create()
+    table.tags.create("base")
+    table.branches.create("dev", tag="base")
+    for _ in range(3):
+        put(table, random)
+        put(table.branches.open("dev"), random)
+    if random.random() < 0.5:
+        table.branches.open("dev").tags.create("there")
+    table.tags.create("late")
+    return table, random
+
+
+def files_of(table: Table) -> dict[str, tuple[int, int]]:
+    """Size and time of every file below the table."""
+    root = Path(table.store.paths.root)
+    return {str(each): (each.stat().st_size, each.stat().st_mtime_ns) for each in root.rglob("*") if each.is_file()}
+
+
+def orphaned(table: Table) -> None:
+    """Leave a file of a dead writer, from days ago."""
+    data = next(Path(table.store.paths.root).rglob("data-*.parquet"))
+    for number, size in enumerate((10, 300)):
+        left = data.with_name(f"data-dead-{number}.parquet")
+        left.write_bytes(b"x" * size)
+        os.utime(left, (time.time() - 5 * 86_400,) * 2)
+
+
+def nothing(_: Table) -> None:
+    """Needs no preparation."""
+
+
+def widened(table: Table) -> None:
+    """The branch gets a column, and renames another."""
+    catalog = Catalog(str(Path(table.store.paths.root).parents[1]))
+    changes = [AddColumn(path=("note",), type=DataType(root="STRING")), RenameColumn(path=("v",), name="w")]
+    catalog.alter_table("d.t$branch_dev", changes)
+
+
+def free(table: Table) -> None:
+    """The branch and the savepoint go first: a rollback does not go beneath them."""
+    table.branches.delete("dev")
+    for each in table.savepoints.list():
+        table.savepoints.delete(each.id)
+
+
+CASES: dict[str, tuple[Callable[[Table], None], dict[str, object]]] = {
+    "rollback": (free, {"tag": "t1", "force": True}),
+    "rollback to a snapshot": (free, {"snapshot": 2, "force": True}),
+    "replace_main_branch": (nothing, {"branch": "dev", "force": True}),
+    "merge_branch": (nothing, {"branch": "dev", "force": True}),
+    "merge_branch with other columns": (widened, {"branch": "dev", "force": True}),
+    "expire_snapshots": (nothing, {"retain_max": 2}),
+    "expire_changelogs": (nothing, {"retain_max": 2}),
+    "remove_orphan_files": (orphaned, {}),
+    "delete_tag": (nothing, {"tag": "t0,t2"}),
+    "expire_tags": (nothing, {"older_than": "2999-01-01"}),
+    "delete_branch": (nothing, {"branch": "dev"}),
+    "drop_partition": (nothing, {"partitions": "p=a"}),
+    "remove_unexisting_files": (nothing, {}),
+}
+COMMITS = ("merge_branch", "drop_partition")  # a dry run has not the number of the commit that it does not make
+
+
+@pytest.mark.sweep
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("case", CASES)
+def test_a_dry_run_says_what_the_run_does(tmp_path: Path, case: str, seed: int) -> None:
+    """Counts, sizes, names and changes of columns are those of the run; the table is as it was in between."""
+    prepare, arguments = CASES[case]
+    procedure: Procedure[...] = getattr(procedures, case.partition(" ")[0])
+    table, _ = written(tmp_path, seed)
+    prepare(table)
+    before = files_of(table)
+    planned = procedure(table, **arguments, dry_run=True)
+    assert files_of(table) == before
+    done = procedure(table, **arguments)
+    kept = [name for name in planned.column_names if name != "snapshot_id" or not case.startswith(COMMITS)]
+    assert planned.select(kept).to_pylist() == done.select(kept).to_pylist()
+    if case not in ("expire_changelogs", "remove_unexisting_files"):
+        assert planned.num_rows > 0
+
+
+def test_each_dry_run_has_a_case() -> None:
+    """What has a dry run is compared here, or has a page of its own with its tests."""
+    elsewhere = {
+        "cluster", "copy", "create_consistent_tag", "delete_savepoint", "expire_partitions", "export", "migrate_table",
+        "purge_files", "remove_stored_login", "remove_unexisting_manifests", "repair", "rollback_to_cut",
+        "rollback_to_timestamp", "rollback_to_watermark", "mark_partition_done",
+    }  # fmt: skip
+    there = {
+        name
+        for name, each in vars(procedures).items()
+        if isinstance(each, Procedure) and any(one.name == DRY_RUN for one in each.parameters)
+    }
+    assert there - elsewhere == {each.partition(" ")[0] for each in CASES}
