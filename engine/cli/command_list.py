@@ -28,7 +28,7 @@ WORDS_ELSEWHERE: Final[Mapping[str, str]] = {
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "broker": (
         "engine.cli.commands.broker",
-        "A real Kafka broker on this machine, for demos and single-machine use.",
+        "A real Kafka broker on this machine, for demos.",
     ),
     "cdc": ("engine.cli.cdc", "Keep all tables of a database equal, from the topics of its changes."),
     "config": (
@@ -60,7 +60,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.commands.lineage",
         "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
     ),
-    "ls": ("engine.cli.reading", "List the tables of a database, or of all: their keys, topics and newest snapshots."),
+    "ls": ("engine.cli.reading", "List the tables of a database, or of all."),
     "metrics": (
         "engine.cli.commands.metrics",
         "Print one scrape of tables as Prometheus text, from files.",
@@ -112,7 +112,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Commands that are imported when they are called: module and short help."""
 
 ACTIONS: Final[Mapping[str, str]] = {
-    "adopt-copy": "Let a table that was moved or restored to another place go on with its log: the original is gone.",
+    "adopt-copy": (
+        "Let a table that was moved or restored to another place continue with its log: the original is gone."
+    ),
     "analyze": "Count rows and describe columns, for planners.",
     "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
     "clear-consumers": "Delete named readers, so that they protect no snapshots.",
@@ -275,7 +277,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         "The topic of a table.",
         {
             "reset": "reset-log",
-            "adopt-copy": "adopt-copy",
+            "adopt": "adopt-copy",
             "sign": "sign-log",
             "sync": "sync-log",
             "remove-login": "remove-stored-login",
@@ -316,7 +318,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         },
     ),
     "job-lineage": (
-        "Which job made what: recorded lineage and what follows from it.",
+        "Which job made what, and what follows from it.",
         {
             "impact": "impact",
             "recovery-plan": "recovery-plan",

@@ -24,7 +24,10 @@ _SHOWN_ROWS: Final = 20
 @json_option
 @with_place
 def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
-    """List the tables of a database, or of all: their keys, topics and newest snapshots."""
+    """List the tables of a database, or of all.
+
+    Each with its key, the topic of its log, its newest snapshot, and what is wrong with it.
+    """
     catalog = place.catalog
     known = catalog.list_databases()
     if database is not None and database not in known:

@@ -76,6 +76,24 @@ def compaction_debt(store: TableStore, live: LiveFiles, keys: Iterable[BucketKey
     )
 
 
+def warn_of_debt(store: TableStore, live: LiveFiles) -> None:
+    """Say what a batch write leaves to others, at the stop trigger and each time that the runs have doubled.
+
+    Args:
+        store: the table that was written.
+        live: its files.
+    """
+    stop = store.options.run_count_stop_trigger
+    found = compaction_debt(store, live, (key for key in live.buckets() if live.file_count(key) >= stop))
+    times, rest = divmod(found.most_runs, stop)
+    if times and not rest and times.bit_count() == 1:
+        logger.warning(
+            "sorted runs pile up, which makes reads slow: table=%s runs=%d buckets=%d num-sorted-run.stop-trigger=%d "
+            "fix='fluvial compact %s, the option commit.force-compact=true, or Table.writer for many small writes'",
+            store.name, found.most_runs, len(found.over_stop), stop, store.name,
+        )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionFailures:
     """What went wrong beside a stream. It costs no data, but readers merge more and more runs."""

@@ -11,10 +11,16 @@ import time
 from collections.abc import Callable
 from itertools import islice
 
-from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
+from engine.compaction.background import (
+    SOFT_WAIT_S,
+    CompactionDebt,
+    Pressure,
+    compaction_debt,
+    warn_of_debt,
+)
 from engine.request.writer_options import WriterOptions
 from engine.runtime.metrics import COMPACTION_WAIT
-from filestore.compact.awaited import compact_written
+from filestore.compact.awaited import compact_written, is_awaited
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table_store import TableStore
@@ -106,15 +112,20 @@ def waits_for_others(store: TableStore, writer: WriterOptions) -> bool:
     return store.has_key and is_write_only(store, writer)
 
 
-def compact_if_forced(store: TableStore, writer: WriterOptions) -> None:
+def compact_if_forced(store: TableStore, writer: WriterOptions, live: LiveFiles) -> None:
     """Compact after a batch job's commit, with ``commit.force-compact`` or where readers wait for it. Never raises.
+
+    Where neither is so, a warning says that sorted runs pile up.
 
     Args:
         store: the table that was written.
         writer: its options.
+        live: the files after the commit.
     """
     if not is_write_only(store, writer):
         compact_written(store, forced=store.options.commit_force_compact)
+        if not (store.options.commit_force_compact or is_awaited(store)):
+            warn_of_debt(store, live)
 
 
 def is_write_only(store: TableStore, writer: WriterOptions) -> bool:

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -64,19 +64,24 @@ def run_job(
     if not config.pipelines:
         raise InvalidInputError(f"the job has no pipelines: job={config.name} fix='fluvial cdc run runs its databases'")
     stop = stop or threading.Event()
-    checkpoints = [absolute_path(each.checkpoint) for each in config.pipelines]
-    with held_checkpoints(checkpoints, waits=waits, stop=stop) as is_held:
-        return _run(config, spark, on_progress, stop) if is_held else []
-
-
-def _run(
-    config: JobConfig, spark: SparkSession | None, on_progress: OnProgress, stop: threading.Event
-) -> list[PipelineResult]:
-    """Run a job whose checkpoints this process holds. Raises: see ``run_job``."""
     catalog = Catalog(config.warehouse, options=config.catalog_options)
     for name, table in config.tables.items():
         ensure_table(catalog, name, table)
     tables = {output.table: catalog.table(output.table) for pipeline in config.pipelines for output in pipeline.outputs}
+    checkpoints = [absolute_path(each.checkpoint) for each in config.pipelines]
+    with held_checkpoints(checkpoints, waits=waits, stop=stop) as is_held:
+        return _run(config, catalog, tables, spark, on_progress, stop) if is_held else []
+
+
+def _run(
+    config: JobConfig,
+    catalog: Catalog,
+    tables: Mapping[str, Table],
+    spark: SparkSession | None,
+    on_progress: OnProgress,
+    stop: threading.Event,
+) -> list[PipelineResult]:
+    """Run a job whose checkpoints this process holds. Raises: see ``run_job``."""
     _check_brokers(config, list(tables.values()))
     pipelines = [
         RunningPipeline(config, each, [tables[out.table] for out in each.outputs]) for each in config.pipelines

@@ -357,7 +357,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         if self._upkeep is Upkeep.REPLACE:
             follow_overwrite(self._table, self._options)
         elif self._upkeep is Upkeep.BATCH:
-            compact_if_forced(self._store, self._options)
+            compact_if_forced(self._store, self._options, self._writer.live)
         elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or self._compaction.is_awaited):
             self._compaction.after_commit(self._writer.live)
         if self._housekeeping is not None:

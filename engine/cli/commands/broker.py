@@ -18,7 +18,10 @@ _NOT_RUNNING: Final = "not running"
 
 @click.group()
 def broker() -> None:
-    """A real Kafka broker on this machine, for demos and single-machine use."""
+    """A real Kafka broker on this machine, for demos.
+
+    Also for what needs no more than one machine.
+    """
 
 
 _dir_option = click.option(

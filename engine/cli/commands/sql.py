@@ -27,6 +27,7 @@ from engine.runtime.scratch import private_path
 from engine.runtime.spark_messages import fluvial_error
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.secret_names import shown_pairs
 
 _SHOWN_ROWS: Final = 1000
 
@@ -108,7 +109,7 @@ def _result(session: SqlSession, statement: Statement) -> SqlResult:
     try:
         return session.run(statement)
     except PySparkException as error:
-        raise _as_fluvial_error(error) from error
+        raise _as_fluvial_error(error) from None  # Spark repeats the statement, with its secrets
 
 
 def _print(result: SqlResult, shown: int | None, form: str) -> None:
@@ -118,7 +119,7 @@ def _print(result: SqlResult, shown: int | None, form: str) -> None:
         try:
             rows = frame.toArrow()
         except PySparkException as error:
-            raise _as_fluvial_error(error) from error
+            raise _as_fluvial_error(error) from None  # Spark repeats the statement, with its secrets
     if rows is None or not rows.num_columns:
         return
     printable = _printable(rows)
@@ -130,7 +131,7 @@ def _print(result: SqlResult, shown: int | None, form: str) -> None:
 def _as_fluvial_error(error: PySparkException) -> FluvialError:
     """Spark's error; for a mistake in the statement, without the query plan that Spark appends."""
     if isinstance(error, ParseException | AnalysisException):
-        return SqlSyntaxError(str(error).split("\n\nJVM stacktrace")[0].split(";\n'")[0].strip())
+        return SqlSyntaxError(shown_pairs(str(error).split("\n\nJVM stacktrace")[0].split(";\n'")[0].strip()))
     return fluvial_error(error, "statement failed:")
 
 

@@ -133,7 +133,7 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
 
 @procedure(_ADOPTED)
 def adopt_copy(table: Table) -> pa.Table:
-    """Let a table that was moved or restored to another place go on with its log: the original is gone for good.
+    """Let a table that was moved or restored to another place continue with its log: the original is gone.
 
     A copy of a table's directory has the table's id and topic, so its first write is refused: two tables in one topic
     destroy each other's batches. This says that the directory is no copy any more.

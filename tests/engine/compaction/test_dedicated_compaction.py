@@ -179,3 +179,22 @@ def test_a_batch_is_acknowledged_whatever_happens_to_the_compaction_behind_it(
             done = write(rows)
             assert done.snapshot is not None
             assert done.snapshot == table.latest_snapshot()
+
+
+def test_writes_that_no_one_compacts_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the stop trigger, and when the runs have doubled; not where another job, or the write itself, compacts."""
+    catalog = Catalog(str(tmp_path))
+    words = "sorted runs pile up"
+    for name, options, runs in (
+        ("db.plain", {}, [4, 8]),
+        ("db.forced", {"commit.force-compact": "true"}, []),
+        ("db.dedicated", {"write-only": "true"}, []),
+    ):
+        given = {"bucket": "1", "num-sorted-run.compaction-trigger": "3", "num-sorted-run.stop-trigger": "4", **options}
+        table = catalog.create_table(name, pa.schema([("id", pa.int64())]), primary_key=["id"], options=given)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "fluvial.compaction"):
+            for key in range(9):
+                table.write(pa.table({"id": [key]}))
+        said = [each.getMessage() for each in caplog.records if words in each.getMessage()]
+        assert [f"runs={count} " in each for each, count in zip(said, runs, strict=True)] == [True] * len(runs)

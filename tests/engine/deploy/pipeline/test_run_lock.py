@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.checkpoint.checkpoint_files import read_checkpoint
 from engine.cli.app import run_command
-from engine.deploy.pipeline.checkpoints import read_checkpoint
 from engine.deploy.pipeline.run_lock import LOCK_FILE, held_checkpoints
 from engine.runtime.spark_messages import fluvial_error
 from lsm.errors import InvalidInputError, TakenOverError
