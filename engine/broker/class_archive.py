@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from engine.broker.jars import cache_dir, is_own
+from engine.broker.jars import cache_dir, is_of_this_user
 
 logger = logging.getLogger("fluvial.classes")
 
@@ -36,7 +36,7 @@ def may_be_mapped(archive: Path) -> bool:
     """Whether an archive is there, and no one else can have put classes into it: the JVM runs what it holds."""
     if not archive.exists():
         return False
-    if not is_own(archive.absolute()):
+    if not is_of_this_user(archive.absolute()):
         logger.warning(
             "an archive of classes is not used, as another user may have made it: path=%s "
             "fix='delete it; let FLUVIAL_CACHE be a directory that only you can write to'", archive,

@@ -69,7 +69,7 @@ def cache_dir() -> Path:
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "fluvial"
 
 
-def is_own(path: Path) -> bool:
+def is_of_this_user(path: Path) -> bool:
     """Whether no other user but root can have made a file, or can replace it: by owner and mode of it and its path."""
     users = {0, os.getuid()}
     for each in (path, *path.parents):
