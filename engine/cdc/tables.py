@@ -1,6 +1,7 @@
 """The tables of a job: made from a source table's first schema part, then passed through each further one."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -276,13 +277,22 @@ def with_deleted(settings: CdcSettings) -> dict[str, str]:
 
 
 def _tell_losses(met: MetPart, settings: CdcSettings, known: Sequence[str] = ()) -> None:
-    """Say what the columns of a part lose, as ``fluvial plan`` does, without those that the table has already."""
+    """Say what the columns of a part lose, as ``fluvial plan`` does, without those that the table has already.
+
+    Raises: InvalidInputError: one loses something, and ``types.lossy=refuse``.
+    """
     for name, lost in lossy_columns(met.part, met.source, settings).items():
-        if name_in_table(name, settings.renamed) not in known:
-            logger.warning(
-                "a column loses something of the source: table=%s column=%s source=%s loses='%s'",
-                met.target.table, name, met.source, lost,
-            )  # fmt: skip
+        if name_in_table(name, settings.renamed) in known:
+            continue
+        where = f"table={met.target.table} column={name} source={met.source} loses='{lost}'"
+        if settings.types.lossy == "refuse":
+            pattern = re.escape(f"{met.source}.{name}")
+            raise InvalidInputError(
+                f"a column loses something of the source: {where} types.lossy=refuse "
+                f"fix=\"set the connector as it says, write columns: {{exclude: ['{pattern}']}}, or set types: "
+                f'{{lossy: say}}; then: fluvial cdc resume {met.target.table}"'
+            )
+        logger.warning("a column loses something of the source: %s", where)
 
 
 def _field(name: str, data_type: DataType) -> DataField:

@@ -100,19 +100,31 @@ def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
     return answers, (rows.bad.count, rows.bad.first), refused
 
 
-def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
-    """Where rows go that cannot be completed; None: they fail the batch."""
-    if rows.settings.dead_letters is None:
-        return None
-    letters = RowLetters(
-        properties=rows.settings.properties,
-        topic=rows.settings.dead_letters,
-        table=spec.table.name,
-        key_names=rows.keys,
+def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse:
+    """Where updates go that cannot be completed: to the dead letters; without any they stop the table."""
+    settings = rows.settings
+    letters = (
+        None
+        if settings.dead_letters is None
+        else RowLetters(
+            properties=settings.properties,
+            topic=settings.dead_letters,
+            table=spec.table.name,
+            key_names=rows.keys,
+        )
     )
 
     def refuse(refused: pa.RecordBatch, reasons: Sequence[str]) -> None:
-        rows.bad.add(rows.table, rows.settings.max_bad, refused.num_rows, reasons[0])
+        key = refused.select(list(rows.keys)).slice(0, 1).to_pylist()[0]
+        text = (
+            f"an update cannot be completed: table={rows.table} key={key} rows={refused.num_rows} "
+            f"reason='{reasons[0]}' fix='fluvial cdc resnapshot {rows.table}, which replaces its rows; or set "
+            f"dead-letters to a topic, and: fluvial cdc resume {rows.table}; with REPLICA IDENTITY FULL no update "
+            "lacks values'"
+        )
+        if letters is None:
+            raise TooManyBadError(text)
+        rows.bad.add(rows.table, settings.max_bad, refused.num_rows, text)
         letters(refused, reasons)
 
     return refuse

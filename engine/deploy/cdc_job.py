@@ -84,6 +84,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
             time=cdc.types.time,
             timestamptz=cdc.types.timestamptz,
             out_of_range=cast(OutOfRange, cdc.types.out_of_range),
+            lossy=cdc.types.lossy,
         ),
         placeholder=source.placeholder,
         unavailable_values="keep" if cdc.unavailable_values == "keep" else "fail",

@@ -47,8 +47,10 @@ _NOTES: Final = {
 LEFT_OUT: Final = (
     "an update that leaves a large value alone publishes null, which is stored: REPLICA IDENTITY FULL needed"
 )
+_CUT_IN_ARRAYS: Final = "times in arrays are cut to milliseconds in the connector, and 24:00 becomes 00:00"
 _OF_ARRAYS: Final = {
-    "io.debezium.time.MicroTime": "times in arrays are cut to milliseconds in the connector, and 24:00 becomes 00:00",
+    "io.debezium.time.MicroTime": _CUT_IN_ARRAYS,
+    "io.debezium.time.NanoTime": _CUT_IN_ARRAYS,
     "io.debezium.data.Enum": "the connector publishes null for an array with a null in it",
 }
 _OF_SOURCE: Final = {
@@ -72,6 +74,7 @@ class TypeRules:
     timestamptz: str = "timestamp_ltz(6)"  # or string, as the connector writes them
     json: str = "string"
     out_of_range: OutOfRange = "fail"  # infinity and too many digits: fail, null, clamp
+    lossy: str = "say"  # columns that lose something: say, or refuse
 
     def __post_init__(self) -> None:
         allowed = {
@@ -79,6 +82,7 @@ class TypeRules:
             "timestamptz": ("timestamp_ltz(6)", "string"),
             "json": ("string",),
             "out_of_range": ("fail", "null", "clamp"),
+            "lossy": ("say", "refuse"),
         }
         for name, words in allowed.items():
             if getattr(self, name) not in words:

@@ -1,6 +1,7 @@
 """A job that follows a real source in the test's own process: its batches without Spark, its tables compared."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -70,12 +71,15 @@ class Follower:
         self._position = planned
         return report
 
-    def resnapshot(self, table: str, topic: str, *, drops: bool, are_writers_stopped: bool = False) -> None:
-        """As ``fluvial cdc resnapshot``, with the topic of signals, and wait until the rows are there."""
+    def resnapshot(
+        self, table: str, topic: str, *, drops: bool, are_writers_stopped: bool = False, meanwhile: Sequence[str] = ()
+    ) -> None:
+        """As ``fluvial cdc resnapshot``, with the topic of signals; runs statements, and waits for the rows."""
         known, ends = self.state.table(table), self._topics.latest(sorted(table_positions(self.state, table)))
         check_resnapshot(table, known.key, ends, are_writers_stopped=are_writers_stopped)
         send_signals(self.settings.properties, topic, signals_for(known.sources, ends))
         self.state.ask(RESNAPSHOT, table, at_ms=1, offsets=ends, drops=drops)
+        self.source.execute(*meanwhile)
         self.step()
         deadline = time.monotonic() + _WAIT_S
         while self.state.table(table).parked is not None:

@@ -52,13 +52,9 @@ _OF_CHANGES: Final = re.compile(
     "pos|row|thread|server_id|source_.+|transaction_.+)"
 )
 NO_KEY: Final = (
-    "a row alone has no key, so which row an update or a delete is of is not known: fix=remove the transform from the "
-    "connector for this table, or give it a primary key"
+    "a row alone has no key, so which row a change is of is not known: fix=remove the transform, or add a key"
 )
-NO_COLUMNS: Final = (
-    "documents, as those of MongoDB, have no columns, so there is no table for them: "
-    "fix=let the pattern not match their topics"
-)
+NO_COLUMNS: Final = "documents (MongoDB) have no columns: fix=let the pattern not match their topics"
 TRANSACTION_PART: Final = "TransactionMetadataValue"
 _TRANSACTION: Final = pa.schema(
     [
@@ -160,13 +156,16 @@ def route(
     groups, unreadable = split(values.drop_null() if is_tombstone.any() else values)
     bad = _refused(unreadable, places)
     pieces: list[RecordPiece] = []
-    others: set[str] = set()
+    others, gone = set[str](), list[int]()  # rows without a value are tombstones that a converter has wrapped
     ended: list[tuple[int, str, Mapping[str, int]]] = []
     for group in groups:
         if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
             ended += _ended(group, places[group.indices])
             continue
         if flattened is not None and not is_row_part(group.schema_part):
+            has_row = ~flags(pc.equal(group.texts.cast(pa.binary()), b"null"))
+            gone += places[group.indices[~has_row]].tolist()
+            group = replace(group, indices=group.indices[has_row], texts=rows_where(group.texts, has_row))
             events, rows_at, unreadable = _enveloped(group, flattened)
             at, bad = places[rows_at], bad + _refused(unreadable, places[group.indices], source=flattened)
             has_key = flags(keys.take(pa.array(at)).is_valid())
@@ -187,8 +186,9 @@ def route(
             others.add("" if group.schema_part is None else str(group.schema_part.get("name") or "?"))
         pieces += found
         bad += refused
-    if flattened is not None and is_tombstone.any():
-        found, refused = _deletes(flattened, np.flatnonzero(is_tombstone), keys, split, declared)
+    if flattened is not None and (gone or is_tombstone.any()):
+        gone_at = np.sort(np.r_[np.flatnonzero(is_tombstone), np.array(gone, np.int64)])
+        found, refused = _deletes(flattened, gone_at, keys, split, declared)
         pieces += found
         bad += refused
     pieces.sort(key=lambda each: int(each.indices[0]))

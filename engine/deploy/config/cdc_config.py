@@ -123,6 +123,9 @@ class TypesConfig(Section):
     """Moments: timestamp_ltz(6), or string."""
     out_of_range: str = Field(default="fail", alias="out-of-range")
     """Infinity, and numbers with too many digits: fail, null, clamp."""
+    lossy: str = "say"
+    """Columns that lose something on the way, as `fluvial plan` names them: say (in the log), or refuse: their table
+    waits until they are excluded, or the connector is set otherwise."""
 
 
 class CdcColumnsConfig(Section):

@@ -11,6 +11,7 @@ from engine.cdc.settings import TableSettings
 from engine.cdc.signals import check_resnapshot
 from engine.cdc.state import RESNAPSHOT
 from engine.cdc.status import latest_offsets, table_positions
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
 from tests.support.change_events import Field, SourceTable, decimal, int32, int64, text
@@ -164,3 +165,15 @@ def test_rows_before_a_new_column_have_its_default_in_any_batches(job: MemoryJob
     assert [(each["id"], each["a"], each["n"], each["a_2"]) for each in job.rows("t")] == [
         (1, 1, 7, 3), (2, 2, 8, 3), (3, None, 9, 3), (4, None, None, 5),
     ]  # fmt: skip
+
+
+def test_an_update_without_its_values_names_the_command_that_brings_them(job: MemoryJob) -> None:
+    """Of a table that was renamed: its old rows are in no topic, and the message named no command."""
+    docs = SourceTable("docs", [int32("id", optional=False), int32("v"), text("body")])
+    job.batch(docs.insert({"id": 1, "v": 1, "body": "a"}))
+    reason = str(job.batch(docs.update({"id": 2, "v": 2, "body": UNAVAILABLE_VALUE})).tables["docs"].parked)
+    assert "key={'id': 2}" in reason
+    assert "fluvial cdc resnapshot docs," in reason
+    rows = [{"id": 1, "v": 1, "body": "a"}, {"id": 2, "v": 2, "body": "large"}]
+    resnapshot(job, docs, rows, options="")
+    assert job.rows("docs") == rows

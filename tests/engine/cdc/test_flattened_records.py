@@ -55,10 +55,19 @@ def rewritten() -> list[Record]:
     return [*found, flat_row({"id": 7, "a": 3, "t": "c", "__deleted": "false", "__op": "c"}, key=7, more=ADDED)]
 
 
+def with_wrapped_tombstones() -> list[Record]:
+    """As JsonConverter writes a null of the transform: a schema, or none, and no payload."""
+    found = with_tombstones()
+    for at, schema in ((4, None), (5, {"type": "struct", "optional": True, "fields": COLUMNS})):
+        value = json.dumps({"schema": schema, "payload": None}, separators=(",", ":")).encode()
+        found[at] = (found[at][0], found[at][1], value)
+    return found
+
+
 WANTED = [{"id": 1, "a": 9, "t": LARGE}, {"id": 7, "a": 3, "t": "c"}]
 
 
-@pytest.mark.parametrize("published", [with_tombstones, rewritten])
+@pytest.mark.parametrize("published", [with_tombstones, with_wrapped_tombstones, rewritten])
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_rows_alone_become_the_table(tmp_path: Path, published: Any, size: int) -> None:
     """In any batches, tombstones without a row beside them included; topics of events are read as ever."""

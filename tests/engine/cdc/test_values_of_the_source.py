@@ -1,5 +1,6 @@
 """Values that connectors write otherwise than the source: what it meant, where it cannot mean something else."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,22 @@ def test_what_the_connector_loses_is_said(kind: str, source: str, said: str) -> 
     (column,) = columns_of_part({"fields": [numeric(kind, source)]})
     assert said in column.note
     assert bool(column.note) == bool(said)
+
+
+def test_by_rule_a_table_with_a_column_that_loses_something_waits(tmp_path: Path) -> None:
+    """Also where the column comes later; excluded, as the message says, the table has the rest."""
+    plain = SourceTable("t", [int32("id", optional=False)])
+    lossy = plain.with_columns(*plain.columns, numeric("double", "NUMERIC"))
+    for before in ([], [plain.insert({"id": 1})]):
+        with memory_job(tmp_path / str(len(before)), types=TypeRules(lossy="refuse")) as job:
+            job.batch(*before)
+            reason = str(job.batch(lossy.insert({"id": 2, "n": 0.5})).tables["t"].parked)
+            assert "column=n" in reason
+            assert "rounded" in reason
+            pattern = re.search(r"columns: \{exclude: \['(.*?)'\]\}", reason)
+            assert pattern is not None
+            object.__setattr__(job.settings, "excluded", (pattern[1],))
+            job.state.ask("resume", "t", at_ms=1)
+            job.restarted()
+            assert job.batch().tables["t"].parked is None
+            assert job.rows("t")[-1] == {"id": 2}
