@@ -25,9 +25,12 @@ DBT := .venv-dbt
 DBT_CONSTRAINTS := conf/dbt-constraints.txt
 OLDER := .venv-older
 OLDER_CONSTRAINTS := conf/older-constraints.txt
+# Spark before 4.2, which has not all that Fluvial can use
+SPARKS := 4.0 4.1
+SPARK_CONSTRAINTS := $(SPARKS:%=conf/spark-%-constraints.txt)
 AUDIT := .venv-audit
 AUDIT_CONSTRAINTS := conf/audit-constraints.txt
-PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(OLDER_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
+PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(OLDER_CONSTRAINTS) $(SPARK_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
 MINUTES ?= 10
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
@@ -50,7 +53,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories simulate soak soak-job soak-table lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories simulate soak soak-job soak-table lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +91,14 @@ $(OLDER)/.stamp: $(OLDER_CONSTRAINTS) | $(VENV)/.stamp
 	  --require-hashes --no-build-isolation --target $(OLDER) --requirement conf/hashes/$(notdir $(OLDER_CONSTRAINTS))
 	@touch $@
 
+venv-sparks: $(SPARKS:%=.venv-spark-%/.stamp) ## Spark 4.0 and 4.1, each beside the packages of .venv/, in .venv-spark-*/
+
+.venv-spark-%/.stamp: conf/spark-%-constraints.txt | $(VENV)/.stamp
+	@rm -rf $(@D)
+	@$(PY) -I $(PREFLIGHT) run "fetching Spark $*" $(PY) -m pip install --quiet --no-deps --no-compile \
+	  --require-hashes --no-build-isolation --target $(@D) --requirement conf/hashes/$(notdir $<)
+	@touch $@
+
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
@@ -115,7 +126,7 @@ demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a jo
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
-parts: venv venv-peers venv-dbt venv-older venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## all that the tests need: environments, a broker, Spark, peers
+parts: venv venv-peers venv-dbt venv-older venv-sparks venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## all that the tests need: environments, a broker, Spark, peers
 
 test: parts ## every test that is not long, with a real broker, Spark and peers; about 12 minutes on two cores
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not (soak or long)" $(ARGS)
@@ -178,5 +189,5 @@ format: venv ## rewrite the code in the house's format
 	$(VENV)/bin/ruff format $(CHECKED)
 
 clean: ## remove everything that was made in the checkout
-	rm -rf $(VENV) $(PEERS) $(BENCH) $(DBT) $(AUDIT) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-* .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,7 +30,7 @@ def tree(path: Path) -> ast.Module:
 MOST_MODULES: Final = 14
 
 # Public doors of a package: a program of a user imports these from the package itself.
-DOORS: Final = {"engine", "engine.dialect", "engine.procedures"}
+DOORS: Final = {"engine", "engine.checkpoint.admission", "engine.dialect", "engine.procedures"}
 
 # Names that several modules may define: each module has its own logger, type variable or entry point.
 EACH_ITS_OWN: Final = {"logger", "main", "T", "RowsT"}

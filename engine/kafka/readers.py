@@ -54,7 +54,7 @@ from engine.kafka.rows import decoder, raw_rows, spark_rows, without_repeated_de
 from engine.kafka.source_columns import NewColumnsError
 from engine.kafka.source_topics import SourceTopics
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
-from engine.types.spark_types import arrow_schema
+from engine.types.spark_types import spark_arrow_schema
 from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
@@ -97,7 +97,7 @@ class _Reader:
 
     def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
         self._options = options
-        self._arrow_schema = arrow_schema(schema)
+        self._arrow_schema = spark_arrow_schema(schema)
         _check_schema(options, schema)
         self._connected: SourceTopics | None = None
 

@@ -23,7 +23,7 @@ from engine.stream.position.start import parse_start
 from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.spark_types import arrow_schema, spark_schema
+from engine.types.spark_types import spark_arrow_schema, spark_schema
 from filestore.options.references import with_secrets
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.table import FileTable
@@ -119,7 +119,7 @@ def _at_schema(table: FileTable, named: Mapping[str, str]) -> FileTable:
 def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
     """The stream of a reader, in the columns that Spark wants. Raises: InvalidInputError."""
     read.table.schema.fields_of(read.columns)
-    wanted = arrow_schema(schema)
+    wanted = spark_arrow_schema(schema)
     return StreamOptions.parse(read.table, read.given, wanted, filter=read.filter, job=read.job)
 
 

@@ -90,7 +90,7 @@ def spark_type(data_type: DataType) -> T.DataType:
     raise InvalidInputError(f"type has no spark equivalent: type={data_type.root} spark={pyspark.__version__}{known}")
 
 
-def arrow_schema(schema: T.StructType) -> pa.Schema:
+def spark_arrow_schema(schema: T.StructType) -> pa.Schema:
     """What Spark takes and gives for rows of a schema; moments are microseconds in UTC."""
     found: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
     return found

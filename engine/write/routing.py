@@ -6,10 +6,11 @@ from the row's bytes built with SQL functions. Types for which those bytes are a
 instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
@@ -19,6 +20,7 @@ from engine.types.rows import change_rows, row_buckets
 from filestore.hashing.buckets import bucket_ids
 from filestore.table_view import TableView
 from filestore.types.data_types import DataField, DataType, arrow_type
+from lsm.errors import InvalidInputError
 
 _BYTES_1_OF_2: Final = 0x00FF00FF00FF00FF
 _BYTES_2_OF_4: Final = 0x0000FFFF0000FFFF
@@ -29,7 +31,7 @@ _SLOT_BYTES: Final = 8
 def shuffle_by_bucket(
     frame: DataFrame, keys: Sequence[DataField], bucket_count: int, task_count: int, *, function: str = "default"
 ) -> DataFrame:
-    """The frame with every row of one bucket in one task: bucket ``b`` is in task ``b % task_count``.
+    """The frame with every row of one bucket in one task: bucket ``b`` is in task ``b % task_count`` (Spark 4.0: any).
 
     Rows of one key keep their order if they come from one input task.
 
@@ -40,7 +42,7 @@ def shuffle_by_bucket(
         task_count: > 0, at most ``bucket_count``.
         function: option ``bucket-function.type``.
     """
-    return frame.repartitionById(task_count, bucket_column(keys, bucket_count, function=function) % F.lit(task_count))
+    return _in_tasks(frame, task_count, bucket_column(keys, bucket_count, function=function) % F.lit(task_count))
 
 
 def shuffle_counted_rows(frame: DataFrame, table: TableView, task_count: int) -> DataFrame:
@@ -58,10 +60,26 @@ def shuffle_counted_rows(frame: DataFrame, table: TableView, task_count: int) ->
         return pa.array(row_buckets(rows, table) % task_count, pa.int32())
 
     if task_count == 1:
-        return frame.repartitionById(1, F.lit(0))
-    return frame.repartitionById(
-        task_count, F.arrow_udf(tasks, IntegerType())(*[F.col(quoted(each)) for each in names])
-    )
+        return _in_tasks(frame, 1, F.lit(0))
+    return _in_tasks(frame, task_count, _computed(tasks, names))
+
+
+def _computed(function: Callable[..., pa.Array], names: Sequence[str]) -> Column:
+    """The numbers that a function of Arrow arrays gives for some columns. Raises: InvalidInputError: Spark 4.0."""
+    if not hasattr(F, "arrow_udf"):
+        raise InvalidInputError(
+            f"buckets of these columns are computed by Spark 4.1 and later: columns={', '.join(names)} "
+            f"spark={pyspark.__version__} fix='use Spark 4.1, or sink.writer=driver on a local master'"
+        )
+    column: Column = F.arrow_udf(function, IntegerType())(*[F.col(quoted(each)) for each in names])
+    return column
+
+
+def _in_tasks(frame: DataFrame, task_count: int, task: Column) -> DataFrame:
+    """The rows of each task by its number; Spark 4.0 hashes the number, so that a task may have those of several."""
+    if hasattr(type(frame), "repartitionById"):
+        return frame.repartitionById(task_count, task)
+    return frame.repartition(task_count, task)
 
 
 def bucket_column(keys: Sequence[DataField], bucket_count: int, *, function: str = "default") -> Column:
@@ -77,7 +95,7 @@ def bucket_column(keys: Sequence[DataField], bucket_count: int, *, function: str
         typed = [column.cast(arrow_type(each), safe=False) for column, each in zip(columns, types, strict=True)]
         return pa.array(bucket_ids(typed, types, bucket_count, function=function), pa.int32())
 
-    return F.coalesce(F.arrow_udf(buckets, IntegerType())(*[F.col(quoted(field.name)) for field in keys]), F.lit(0))
+    return F.coalesce(_computed(buckets, [field.name for field in keys]), F.lit(0))
 
 
 def _hash_expression(keys: Sequence[DataField]) -> str | None:

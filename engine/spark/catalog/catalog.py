@@ -276,7 +276,8 @@ class CatalogProxy(Proxy):
     @called
     def namespaceExists(self, namespace: Any) -> bool:
         """Spark's; the one that a session begins in is always there."""
-        return self._is_database(self.inside.dotted(namespace))
+        name = self._session.names.database(self.inside.dotted(namespace), self._catalog)
+        return name == DEFAULT_DATABASE or has_database(self._catalog, name)
 
     @called
     def loadNamespaceMetadata(self, namespace: Any) -> Any:
@@ -367,14 +368,9 @@ class CatalogProxy(Proxy):
 
     def _database(self, namespace: Any) -> str:
         name = self._session.names.database(self.inside.dotted(namespace), self._catalog)
-        if not self._is_database(name):
+        if not (name == DEFAULT_DATABASE or has_database(self._catalog, name)):
             raise self.inside.about("NoSuchNamespace", namespace)
         return name
-
-    def _is_database(self, name: str) -> bool:
-        """Whether there is one; names with points have none."""
-        database = self._session.names.database(name, self._catalog)
-        return name == DEFAULT_DATABASE or has_database(self._catalog, database)
 
 
 def _is_option(key: str) -> bool:

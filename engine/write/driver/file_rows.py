@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
-from engine.types.spark_types import arrow_schema
+from engine.types.spark_types import spark_arrow_schema
 from engine.write.driver.batch_plans import ParquetScan
 from engine.write.driver.byte_budget import ByteBudget
 
@@ -48,7 +48,7 @@ def read_files(
     Raises:
         NotAsTheyAreError: nothing is decided about the batch; Spark has to read it.
     """
-    wanted, budget = arrow_schema(schema), ByteBudget(most_bytes)
+    wanted, budget = spark_arrow_schema(schema), ByteBudget(most_bytes)
 
     def rows_of(path: str) -> list[pa.RecordBatch]:
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:

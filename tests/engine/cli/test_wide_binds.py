@@ -20,7 +20,7 @@ from tests.support.warehouses import new_table
 
 
 @contextmanager
-def nothing(*given: Any, **named: Any) -> Iterator[None]:
+def silent_server(*given: Any, **named: Any) -> Iterator[None]:
     yield
 
 
@@ -31,7 +31,7 @@ def stopped(stop: threading.Event, *given: Any) -> Iterator[None]:
 
 
 def of_serve(host: str, place: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(serve, "_serving", nothing)
+    patch.setattr(serve, "_serving", silent_server)
     patch.setattr(serve, "stop_on_signals", stopped)
     assert app.run_command(["serve", "--warehouse", str(place), "--host", host, "--port", "0"]) == 0
 

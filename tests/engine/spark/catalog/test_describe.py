@@ -26,7 +26,7 @@ def tables(spark: SparkSession, shop: Catalog) -> tuple[str, str]:
     return "described", "fluvial.shop.described"
 
 
-def rows(spark: SparkSession, text: str) -> list[tuple[object, ...]]:
+def row_tuples(spark: SparkSession, text: str) -> list[tuple[object, ...]]:
     return [tuple(row) for row in spark.sql(text).collect()]
 
 
@@ -34,12 +34,12 @@ def rows(spark: SparkSession, text: str) -> list[tuple[object, ...]]:
     "text", ["DESCRIBE {}", "DESC TABLE {}", "SHOW COLUMNS IN {}", "DESCRIBE {} i", "DESCRIBE {} s"]
 )
 def test_columns_are_described_as_those_of_parquet(spark: SparkSession, tables: tuple[str, str], text: str) -> None:
-    theirs, ours = [rows(spark, text.format(table)) for table in tables]
+    theirs, ours = [row_tuples(spark, text.format(table)) for table in tables]
     assert ours == theirs
 
 
 def test_details_have_sparks_names(spark: SparkSession, tables: tuple[str, str]) -> None:
-    theirs, ours = [rows(spark, f"DESCRIBE EXTENDED {table}") for table in tables]
+    theirs, ours = [row_tuples(spark, f"DESCRIBE EXTENDED {table}") for table in tables]
     start = theirs.index(("# Detailed Table Information", "", ""))
     assert ours[: start + 1] == theirs[: start + 1]
     facts = {str(row[0]): row[1] for row in ours[start + 1 :]}
@@ -51,7 +51,7 @@ def test_details_have_sparks_names(spark: SparkSession, tables: tuple[str, str])
 
 
 def test_details_as_json(spark: SparkSession, tables: tuple[str, str]) -> None:
-    theirs, ours = [json.loads(str(rows(spark, f"DESCRIBE EXTENDED {table} AS JSON")[0][0])) for table in tables]
+    theirs, ours = [json.loads(str(row_tuples(spark, f"DESCRIBE EXTENDED {table} AS JSON")[0][0])) for table in tables]
     kinds = {each["name"]: each["type"] for each in ours["columns"]}
     assert (kinds["vc"], kinds["ch"]) == ({"name": "varchar", "length": 7}, {"name": "char", "length": 3})
     assert [each for each in ours["columns"] if each["name"] not in SIZED] == [
@@ -77,14 +77,14 @@ def test_key_and_computed_columns(spark: SparkSession, shop: Catalog) -> None:
     spark.sql(
         f"CREATE TABLE {table} (id BIGINT NOT NULL, n INT DEFAULT 3, twice AS n * 2L, PRIMARY KEY (id) NOT ENFORCED)"
     )
-    assert rows(spark, f"DESCRIBE {table}") == [
+    assert row_tuples(spark, f"DESCRIBE {table}") == [
         ("id", "bigint", None),
         ("n", "int", None),
         ("twice", "bigint", "AS n * 2L"),
         ("# Primary Key", "", ""),
         ("id", "bigint", None),
     ]
-    assert rows(spark, f"DESCRIBE {table} n")[1:] == [("data_type", "int"), ("comment", "NULL"), ("default", "3")]
+    assert row_tuples(spark, f"DESCRIBE {table} n")[1:] == [("data_type", "int"), ("comment", "NULL"), ("default", "3")]
     own = engine.sql(spark, "DESCRIBE shop.computed", catalog=shop).collect()
     assert [tuple(row) for row in own][:3] == [
         ("id", "BIGINT NOT NULL", None),

@@ -9,7 +9,7 @@ from filestore.options.table_options import TableOptions, is_users_own
 from lsm.errors import InvalidInputError
 
 
-def shown(spark: SparkSession, table: str) -> dict[str, str]:
+def shown_properties(spark: SparkSession, table: str) -> dict[str, str]:
     """But for what a table has anyway."""
     found = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     return {key: value for key, value in found.items() if key not in ("bucket", "file.format")}
@@ -56,13 +56,13 @@ def test_properties_are_kept_shown_set_and_removed(spark: SparkSession, shop: Ca
         f"CREATE TABLE {table} (id INT PRIMARY KEY NOT ENFORCED, v STRING DEFAULT 'it''s' COMMENT 'x') COMMENT 'c' "
         "TBLPROPERTIES ('bucket' = '1', 'owner.team' = 'pay''ments', purpose = 'tests')"
     )
-    assert shown(spark, table) == {"owner.team": "pay'ments", "purpose": "tests"}
+    assert shown_properties(spark, table) == {"owner.team": "pay'ments", "purpose": "tests"}
     assert spark.sql(f"SHOW TBLPROPERTIES {table} ('owner.team')").first().value == "pay'ments"
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('owner.team' = 'risk', 'pii' = 'true')")
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('purpose')")
     spark.sql(f"INSERT INTO {table} VALUES (1, 'a')")
     kept = {"owner.team": "risk", "pii": "true"}
-    assert shown(spark, table) == kept
+    assert shown_properties(spark, table) == kept
     with pytest.raises(PySparkException, match=r"option=buckets did_you_mean=\['bucket'"):
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('buckets' = '2')")
     text, before = spark.sql(f"SHOW CREATE TABLE {table}").first()[0], shop.table("shop.noted").schema
@@ -70,15 +70,15 @@ def test_properties_are_kept_shown_set_and_removed(spark: SparkSession, shop: Ca
     spark.sql(text)
     after = shop.table("shop.noted").schema
     assert (after.fields, after.options, after.comment) == (before.fields, before.options, before.comment)
-    assert (after.primary_keys, shown(spark, table)) == (before.primary_keys, kept)
+    assert (after.primary_keys, shown_properties(spark, table)) == (before.primary_keys, kept)
 
 
 def test_frames_give_properties(spark: SparkSession, shop: Catalog) -> None:
     table, rows = "fluvial.shop.noted_frame", spark.sql("SELECT 1 AS id")
     rows.writeTo(table).tableProperty("owner.team", "x").tableProperty("team", "y").create()
-    assert shown(spark, table) == {"owner.team": "x", "team": "y"}
+    assert shown_properties(spark, table) == {"owner.team": "x", "team": "y"}
     rows.writeTo(table).tableProperty("owner.team", "z").createOrReplace()
-    assert shown(spark, table) == {"owner.team": "z"}
+    assert shown_properties(spark, table) == {"owner.team": "z"}
     with pytest.raises(PySparkException, match="option=buckets"):
         rows.writeTo("fluvial.shop.noted_not").tableProperty("buckets", "1").create()
     assert not shop.table_exists("shop.noted_not")

@@ -26,7 +26,7 @@ STATEMENTS = (
 )
 
 
-def made(spark: SparkSession) -> None:
+def make_spelled(spark: SparkSession) -> None:
     spark.sql("DROP TABLE IF EXISTS fluvial.shop.Spelled")
     spark.sql("CREATE TABLE fluvial.shop.Spelled (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket' = '1')")
     spark.sql("INSERT INTO fluvial.shop.Spelled VALUES (1, 'a')")
@@ -35,7 +35,7 @@ def made(spark: SparkSession) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_case_counts_in_every_statement_or_in_none(spark: SparkSession, shop: Catalog, statement: str) -> None:
-    made(spark)
+    make_spelled(spark)
     with case_counts(spark):
         for name in ("fluvial.shop.SPELLED", "fluvial.SHOP.Spelled"):
             with pytest.raises(AnalysisException) as raised:
@@ -49,7 +49,7 @@ def test_case_counts_in_every_statement_or_in_none(spark: SparkSession, shop: Ca
 
 
 def test_frames_name_tables_likewise(spark: SparkSession, shop: Catalog) -> None:
-    made(spark)
+    make_spelled(spark)
     name, rows = "fluvial.Shop.SPELLED", spark.sql("SELECT 2 AS id, 'b' AS v")
     rows.writeTo(name).append()
     rows.write.insertInto(name)
