@@ -8,18 +8,26 @@ prints it as JSON; the PySpark that is first on ``PYTHONPATH`` runs it.
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 import engine
 from engine import Catalog
 from lsm.errors import InvalidInputError
 
 _CREATE = "CREATE TABLE shop.t (id BIGINT PRIMARY KEY NOT ENFORCED, v VARCHAR(9), at TIMESTAMP(6)) WITH ('bucket'='2')"
+_KNOWN = (
+    "type has no spark equivalent: type=TIME",
+    "[UNSUPPORTED_TIME_TYPE]",
+    "before 4.2 Spark does not tell",
+    "needs Spark 4.1",
+)
 _AT = "timestamp_ntz'2026-01-02 03:04:05.000006'"
 
 
@@ -55,21 +63,22 @@ def _streams(spark: SparkSession, catalog: Catalog, directory: Path) -> dict[str
     """A sink and a format write the rows of files, in two runs each."""
     catalog_table, files = catalog.table("shop.t"), str(directory / "files")
     place = {"warehouse": catalog.warehouse, "table": "shop.t"}
+    refused = None
     for run in range(2):
         rows = spark.range(10 + run * 5, 15 + run * 5).selectExpr("id", "'s' AS v", f"{_AT} AS at", "1 AS n")
         rows.write.mode("append").parquet(files)
-        for name, write in {
-            "sink": lambda stream: stream.foreachBatch(engine.sink(catalog_table)),
-            "format": lambda stream: stream.format("fluvial").options(**place),
-        }.items():
-            read = spark.readStream.schema("id BIGINT, v STRING, at TIMESTAMP_NTZ, n INT").parquet(
-                str(directory / "files")
-            )
-            read = read if name == "sink" else read.selectExpr("id + 100 AS id", "v", "at", "n")
-            query = write(read.writeStream.option("checkpointLocation", str(directory / name)))
-            query.trigger(availableNow=True).start().awaitTermination()
+        read = spark.readStream.schema("id BIGINT, v STRING, at TIMESTAMP_NTZ, n INT").parquet(files)
+        _run(read.writeStream.foreachBatch(engine.sink(catalog_table)), directory / "sink")
+        higher = read.selectExpr("id + 100 AS id", "v", "at", "n").writeStream
+        refused = _error(partial(_run, higher.format("fluvial").options(**place), directory / "format"))
+        if refused:
+            _run(higher.foreachBatch(engine.sink(catalog_table)), directory / "instead")
     spark.sql("SELECT 200L AS id, 'w' AS v").write.format("fluvial").options(**place).mode("append").save()
-    return {"ids": sorted(catalog_table.read().to_arrow().column("id").to_pylist())}
+    return {"format of a stream": refused, "ids": sorted(catalog_table.read().to_arrow().column("id").to_pylist())}
+
+
+def _run(writer: DataStreamWriter, checkpoint: Path) -> None:
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
 
 def _readers(spark: SparkSession, catalog: Catalog, directory: Path) -> dict[str, Any]:
@@ -121,8 +130,7 @@ def _error(run: Callable[[], object]) -> str | None:
     try:
         run()
     except (InvalidInputError, PySparkException) as error:
-        known = ("type has no spark equivalent: type=TIME", "[UNSUPPORTED_TIME_TYPE]", "before 4.2 Spark does not tell")
-        return next((each for each in known if each in str(error)), f"{type(error).__name__}: {str(error)[:2000]}")
+        return next((each for each in _KNOWN if each in str(error)), f"{type(error).__name__}: {str(error)[:2000]}")
     return None
 
 

@@ -16,11 +16,13 @@ gets here. Rows go to the partitions that the table was made with.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
@@ -38,6 +40,8 @@ from filestore.schema.validation import check_writable
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.batch")
+
+_StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)  # object: before Spark 4.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,7 @@ class StagedBatchWriter(DataSourceArrowWriter):
         clear_staged(self._options.table.store, self._commit_user)
 
 
-class StagedStreamWriter(DataSourceStreamArrowWriter):
+class StagedStreamWriter(_StreamWriter):
     """One micro-batch. Made in Spark's planner for the tasks, and again for each commit or abort in another process."""
 
     sessions: ClassVar[StreamSessions] = StreamSessions()  # of the process that commits: Spark keeps it for all batches
@@ -114,8 +118,14 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
         Raises:
             InvalidInputError: an overwriting stream, one that does not keep its place, a frame that does not fit, a
-                table that cannot be written, or an option that has no such value.
+                table that cannot be written, an option that has no such value, or Spark 4.0, whose sinks in Python get
+                no Arrow batches.
         """
+        if _StreamWriter is object:
+            raise InvalidInputError(
+                f'writeStream.format("fluvial") needs Spark 4.1: spark={pyspark.__version__} '
+                "fix='use Spark 4.1, or writeStream.foreachBatch(sink(table))'"
+            )
         if overwrite:
             raise InvalidInputError(
                 f"a stream cannot overwrite a table: table={options.table.name} outputMode=complete "

@@ -34,15 +34,17 @@ def test_todays_spark_writes_and_follows(today: dict[str, object]) -> None:
         [["+I", 300], ["+I", 301], ["-D", 200]],
     ]
     assert (today["batch"], today["frame"], today["system"], today["batches"]) == (5, [20, 20], True, True)
-    assert (today["time"], today["without a place"]) == (None, None)
+    assert (today["time"], today["without a place"], today["format of a stream"]) == (None, None, None)
 
 
 @pytest.mark.long
 @pytest.mark.sweep
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("release", "time"), [("4.0", NO_TIME), ("4.1", "[UNSUPPORTED_TIME_TYPE]")])
+@pytest.mark.parametrize(
+    ("release", "time", "stream"), [("4.0", NO_TIME, "needs Spark 4.1"), ("4.1", "[UNSUPPORTED_TIME_TYPE]", None)]
+)
 def test_an_older_spark_gives_the_same(
-    today: dict[str, object], release: str, time: str | None, tmp_path: Path
+    today: dict[str, object], release: str, time: str, stream: str | None, tmp_path: Path
 ) -> None:
     older = ROOT / f".venv-spark-{release}"
     environment = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYTHONPATH")}
@@ -59,4 +61,9 @@ def test_an_older_spark_gives_the_same(
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.pop("version").startswith(f"{release}.")
-    assert found == {**json.loads(json.dumps(today)), "time": time, "without a place": NO_PLACE}
+    assert found == {
+        **json.loads(json.dumps(today)),
+        "time": time,
+        "without a place": NO_PLACE,
+        "format of a stream": stream,
+    }
