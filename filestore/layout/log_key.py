@@ -75,7 +75,8 @@ class LogKeyPlace:
             noted = json.loads(self.io.read_bytes(self._path))
             place = str(noted["place"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            self.note()
+            if self.original_is_there(self.root):  # else the table is dropped: a note would bring its directory back
+                self.note()
             return None
         if place == _absolute(self.io, self.root):
             return None
@@ -88,7 +89,7 @@ class LogKeyPlace:
         return None if self._is_same_file(place) else place
 
     def original_is_there(self, place: str) -> bool:
-        """Whether the key, whose name is random, is at another place, too, as far as this process can see it."""
+        """Whether the key, whose name is random, is at a place, as far as this process can see it."""
         try:
             return self.io.exists(_path(place, self.name))
         except (OSError, UnavailableError):

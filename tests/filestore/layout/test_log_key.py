@@ -119,3 +119,8 @@ def test_where_files_have_no_numbers_a_directory_is_its_address() -> None:
     for broken in (b"", b"{}", b"7"):
         io.replace(f"s3://b/copy/t/log-key/{name}.place", broken)
         assert place.original() is None
+
+
+def test_what_is_asked_of_a_dropped_table_does_not_bring_its_directory_back(tmp_path: Path) -> None:
+    assert LogKeyPlace(io=LocalFileIO(), root=str(tmp_path / "t"), name="0" * 32).original() is None
+    assert list(tmp_path.iterdir()) == []
