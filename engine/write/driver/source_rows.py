@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
+from engine.checkpoint.admission import without_checkpoint
 from engine.kafka.dead_letters import ChosenLetters
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.write.driver.batch_plans import ParquetScan, SourceScan, batch_scan
@@ -85,7 +86,7 @@ def read_rows(
     from engine.kafka.options import KafkaSourceOptions
     from engine.kafka.readers import KafkaStreamReader
 
-    reader = KafkaStreamReader(KafkaSourceOptions.parse(CaseInsensitiveDict(dict(scan.options))), schema)
+    reader = KafkaStreamReader(KafkaSourceOptions.parse(CaseInsensitiveDict(without_checkpoint(scan.options))), schema)
     budget = ByteBudget(most_bytes)
     parts = [pickle.loads(each) for each in scan.partitions]
     chosen = [reader.letters(letters, is_held=True) for _ in parts]
