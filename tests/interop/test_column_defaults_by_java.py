@@ -55,7 +55,7 @@ def test_java_and_fluvial_store_the_same_default(java_peer: JavaPeer, tmp_path: 
     if engine == "first-row":
         for table in made.values():
             table.files.compact(full=True)
-    ours, theirs = (made[name].read().to_arrow().sort_by("k") for name in made)
+    ours, theirs = (made[name].read().to_arrow().sort_by([("k", "ascending"), ("c1", "ascending")]) for name in made)
     assert ours.to_pylist() == theirs.to_pylist()
     assert ours.num_rows == {"deduplicate": 1, "none": 4}.get(engine, 2)
     assert ours.column("c1").null_count == 0

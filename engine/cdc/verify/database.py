@@ -26,8 +26,9 @@ LEFT JOIN LATERAL
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1, 2, a.attnum
 """
+# its changes have computed columns, too
 _MY_COLUMNS: Final = """
-SELECT c.table_schema, c.table_name, c.column_name, c.column_type, coalesce(k.ordinal_position, 0)
+SELECT c.table_schema, c.table_name, c.column_name, c.column_type, coalesce(k.ordinal_position, 0), 0
 FROM information_schema.columns c
 JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 LEFT JOIN information_schema.key_column_usage k ON k.table_schema = c.table_schema AND k.table_name = c.table_name
