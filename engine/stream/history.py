@@ -235,7 +235,7 @@ class TableHistory:
         except InvalidInputError as error:
             if before is not None or before_id == 0:
                 raise
-            raise self._expired(before_id) from error
+            raise SnapshotExpiredError(f"{self._expired(before_id)}: {error}") from error
 
     def _first_from_files(self, first_id: int, last_id: int) -> int | None:
         for snapshot_id in range(first_id, last_id + 1):
