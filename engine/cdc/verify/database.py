@@ -26,6 +26,9 @@ LEFT JOIN LATERAL
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1, 2, a.attnum
 """
+_PG_PARTITIONS: Final = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relispartition
+"""
 # its changes have computed columns, too
 _MY_COLUMNS: Final = """
 SELECT c.table_schema, c.table_name, c.column_name, c.column_type, coalesce(k.ordinal_position, 0), 0
@@ -122,6 +125,11 @@ class SourceDatabase:
             )
             for (schema, name), columns in found.items()
         ]
+
+    def partitions(self) -> frozenset[str]:
+        """``schema.table`` of each partition, whose rows are also its root's. MySQL's have no names of tables."""
+        rows = self._rows(_PG_PARTITIONS) if self.dialect == POSTGRES else ()
+        return frozenset(f"{schema}.{name}" for schema, name in rows)
 
     def generated(self) -> frozenset[str]:
         """``schema.table.column`` of each column that changes do not have, because the database computes it."""

@@ -20,7 +20,7 @@ from lsm.errors import FluvialError
 
 Sources = tuple[SourceTable, ...]
 _GONE: Final = (
-    "the source table is not there: it was renamed or dropped, or is a partition, and this table keeps its rows: "
+    "the source table is not there: it was renamed or dropped, and this table keeps its rows: "
     "fix='drop this table; of a table that was renamed: fluvial cdc resnapshot NEW-NAME'"
 )
 
@@ -119,15 +119,17 @@ def verified(
             followed = table_of(source)
             if followed is not None:
                 yield _result(database, catalog, source, followed, tag, limit)
-        for source in _gone(database.dialect, sources, known):
+        for source in _gone(database.dialect, sources, database.partitions(), known):
             followed = table_of(source)
             if followed is not None and catalog.table_exists(followed.name):
                 yield Verified(source=source, table=followed.name, comparison=None, problem=_GONE)
 
 
-def _gone(dialect: str, there: Sequence[LiveTable], known: Iterable[Sources]) -> list[LiveTable]:
+def _gone(
+    dialect: str, there: Sequence[LiveTable], partitions: frozenset[str], known: Iterable[Sources]
+) -> list[LiveTable]:
     """A source of each table none of whose is in the database; MySQL's address is that of one database of a server."""
-    names, schemas = {str(each) for each in there}, {each.schema for each in there}
+    names, schemas = {*map(str, there), *partitions}, {each.schema for each in there}
     return [
         LiveTable(schema=each.schema, name=each.name, columns=(), key=())
         for each, *others in known

@@ -28,7 +28,7 @@ from engine.spark.data_source import FORMAT_NAME
 from engine.system_tables.names import has_database, is_system_table
 from engine.table import Table
 from engine.types.quoting import quoted
-from engine.types.spark_types import spark_type
+from engine.types.spark_types import described_schema
 from engine.types.text_length import limit_of
 from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
@@ -156,7 +156,7 @@ def _type_words(context: SqlContext, field: DataField) -> str:
         return type_text(field.type)
     if limit_of(field.type) is not None:
         return f"{field.type.root.lower()}({field.type.length})"
-    return str(spark_type(field.type).simpleString())
+    return str(described_schema([field])[0].dataType.simpleString())
 
 
 def _query_types(context: SqlContext, table: Table) -> dict[str, str]:
@@ -220,7 +220,11 @@ def _as_json(context: SqlContext, table: Table) -> dict[str, Any]:
 
 def _column_json(field: DataField) -> dict[str, Any]:
     limit = limit_of(field.type)
-    kind = {"name": field.type.root.lower(), "length": limit} if limit else _type_json(spark_type(field.type))
+    kind = (
+        {"name": field.type.root.lower(), "length": limit}
+        if limit
+        else _type_json(described_schema([field])[0].dataType)
+    )
     found: dict[str, Any] = {"name": field.name, "type": kind, "nullable": field.type.nullable}
     others = {"comment": field.description, "default": field.default_value}
     return {**found, **{key: text for key, text in others.items() if text is not None}}
