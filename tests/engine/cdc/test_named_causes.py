@@ -101,7 +101,7 @@ def test_a_name_that_no_table_can_have_waits_with_the_rule_to_write(tmp_path: Pa
 
 
 def test_verify_goes_on_behind_tables_that_it_cannot_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that no table can have, a query that the database refuses, and a source table that is gone."""
+    """A name that no table can have, a refused query, and a source table that is gone; a partition is not."""
 
     class Database:
         """Three tables without rows, of which it shows two."""
@@ -116,6 +116,9 @@ def test_verify_goes_on_behind_tables_that_it_cannot_compare(tmp_path: Path, mon
 
         def tables(self) -> list[LiveTable]:
             return [LiveTable(schema="public", name=each, columns=(), key=()) for each in ("tab.dot", "secret", "t")]
+
+        def partitions(self) -> frozenset[str]:
+            return frozenset({"public.part"})
 
         def name_of(self, source: LiveTable) -> str:
             return source.name
@@ -134,7 +137,7 @@ def test_verify_goes_on_behind_tables_that_it_cannot_compare(tmp_path: Path, mon
         return Followed(name=f"shop.{source.name}")
 
     with memory_job(tmp_path) as job:
-        job.batch(replace(T, name="old").insert({"id": 1}))
+        job.batch(replace(T, name="old").insert({"id": 1}), replace(T, name="part").insert({"id": 1}))
         first, second, third, fourth = verified("url", job.catalog, followed, known=known_sources(job.state))
         assert "a table cannot have a dot in its name: table=tab.dot fix=" in first.problem
         assert "permission denied" in second.problem
