@@ -187,10 +187,10 @@ def test_an_interrupt_stays_one_though_what_it_cut_off_cannot_be_ended(
         finally:
             raise failure
 
-    monkeypatch.setattr("engine.cli.place.WarehousePlace.table", interrupted)
+    monkeypatch.setattr("engine.cli.place.WarehousePlace.described", interrupted)
     assert run_command(["describe", "db.t", "--warehouse", "w"]) == EXIT_INTERRUPTED
     assert capsys.readouterr().err == "interrupted\n"
-    monkeypatch.setattr("engine.cli.place.WarehousePlace.table", lambda *_: raises(failure))
+    monkeypatch.setattr("engine.cli.place.WarehousePlace.described", lambda *_: raises(failure))
     assert run_command(["describe", "db.t", "--warehouse", "w"]) == EXIT_FAILED
 
 

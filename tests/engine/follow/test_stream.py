@@ -245,6 +245,7 @@ def test_a_spark_checkpoint_is_a_start(table: Table, tmp_path: Path) -> None:
     assert ids(spark.available()) == [2, 3]
     table.write(rows([5]))
     assert spark.plan()
+    (tmp_path / "metadata").write_text('{"id": "q"}')
     for folder, count in (("offsets", len(spark.planned)), ("commits", spark.committed)):
         (tmp_path / folder).mkdir()
         for number in range(count):

@@ -286,7 +286,7 @@ def test_the_database_of_lineage_cannot_be_dropped(catalog: Catalog) -> None:
     """LN-10."""
     catalog.create_database("shop")
     for arguments in ({}, {"if_exists": True}, {"cascade": True}):
-        with pytest.raises(InvalidInputError, match="tables of lineage cannot be dropped"):
+        with pytest.raises(InvalidInputError, match="tables of this database cannot be dropped"):
             catalog.drop_database("paimon", **arguments)
 
 

@@ -46,14 +46,6 @@ def returning(target: Any, name: str, value: Any = None) -> Patch:
     return lambda patch: patch.setattr(target, name, lambda *_, **__: value)
 
 
-def tags_as_listed(patch: pytest.MonkeyPatch) -> None:
-    def found(store: TableStore) -> dict[str, Snapshot]:
-        tags = ((name, store.snapshots.find_tag(name)) for name in store.snapshots.tag_names())
-        return {name: snapshot for name, snapshot in tags if snapshot is not None}
-
-    patch.setattr(live_references, "_listed_tags", found)
-
-
 def plan(*actors: str, setup: str = "keyed", **more: Any) -> HistoryPlan:
     return HistoryPlan(actors=tuple(tuple(each.split()) for each in actors), setup=setup, **more)
 
@@ -240,12 +232,6 @@ BUGS = (
         patch=returning(unused_files, "check_gone"),
         plans=at(plan("replace-tag", "delete-tag", setup="versioned"), "/tag/tag-old", of=("replace",)),
         most=1,
-    ),
-    PlantedBug(
-        name="tags are listed again when one of them has gone",
-        patch=tags_as_listed,
-        plans=at(plan("expire", "rename-tag", setup="versioned"), "/tag"),
-        most=18,
     ),
     PlantedBug(
         name="a savepoint keeps its files before it is there",
