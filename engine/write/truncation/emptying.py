@@ -54,7 +54,10 @@ def place_of_truncate(frame: DataFrame, table: str) -> TruncatePlace:
 @contextmanager
 def sending_letters(frame: DataFrame, part: LettersPart) -> Iterator[None]:
     """A part of the frame's dead letters is sent by readings within: those of one batch together send each once."""
-    context = frame.sparkSession.sparkContext
+    context = getattr(frame.sparkSession, "sparkContext", None)
+    if context is None:  # Spark Connect: each reading sends its own
+        yield
+        return
     context.setLocalProperty(LETTERS, part.value)
     try:
         yield

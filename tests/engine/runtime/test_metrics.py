@@ -264,7 +264,7 @@ def test_a_listener_of_spark_feeds_them(spark: SparkSession, table: Table, tmp_p
     ("message", "fields"),
     [
         ("compacted: table=db.t buckets=2 seconds=1.50", {"table": "db.t", "buckets": 2, "seconds": "1.50"}),
-        ("no such tag: tag='end of day' tags=[]", {"tag": "end of day", "tags": "[]"}),
+        ("no such tag: tag='end of day' tags=[]", {"tag": "end of day", "tags": []}),
         ("lost a race: user=u-1 identifier=-1 level=5", {"user": "u-1", "identifier": -1, "level_": 5}),
         ("nothing here: a = b, x==y", {}),
         ("", {}),
