@@ -339,6 +339,8 @@ def merge(play: Play, name: str, force: bool = False) -> None:
     line, main = play.line(name), play.main
     if name == MAIN or line.base is None or line.content.columns != main.content.columns:
         raise SkippedError
+    if any(each.loose for each in (line.base, main.content, line.content)):
+        raise SkippedError  # of keys whose rows are not known it is not known which differ
     after, conflicts = _merged(play, line.base, main.content, line.content)
     keyless = not play.shape.has_key
     with refusable(*(("conflict", "changed") if keyless else ()), "the table ignores deletes", "first-row"):
