@@ -140,9 +140,10 @@ def incremental(play: Play, before: int, after: int, changelog: bool = True) -> 
 
 
 def _states_without_expired_rows(play: Play, *places: int) -> list[tuple[int, State]]:
-    """Of expired rows a difference may have any."""
+    """Of expired rows a difference may have any; a sum of rows below zero is in no state, but in a difference."""
     found = [_state(play.main, at) for at in places]
-    if any(state.content.expired(play.clock.ms) for _, state in found):
+    contents = [state.content for _, state in found]
+    if any(each.expired(play.clock.ms) or any(count < 0 for _, count in each.bag.values()) for each in contents):
         raise SkippedError
     return found
 
