@@ -21,7 +21,7 @@ KNOWN = {*ALIASES, *CATALOG_ALIASES, *ELSEWHERE, *(key for kind in KINDS for key
 GROUPS = {key.split(".")[0] for key in KNOWN if "." in key} - {"file", "path", "value", "pipeline", "fields"}
 # keys of a group as a whole, of Kafka's clients, of Spark; and words with a dot that are no options
 BESIDE = re.compile(
-    r"(log\.)?kafka\.(topic$|[a-z])|source\.(signals|connector)$|schema\.(json|registry$)|key\.key|type\.[a-z]|.*\.(py|json|yaml|sqlite|md|avro|parquet|db|[*])$"
+    r"(log\.)?kafka\.(topic$|[a-z])|source\.(signals|connector|dsn|flattened)$|schema\.(json|registry$)|key\.key|type\.[a-z]|.*\.(py|json|yaml|sqlite|md|avro|parquet|db|[*])$"
 )
 WORD = re.compile(r"(?<![\w./$\"-])[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?:\.[a-z][a-z0-9-]*)+(?![\w/(])")
 

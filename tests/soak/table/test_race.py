@@ -35,10 +35,12 @@ def test_processes_that_are_killed_and_frozen_lose_nothing_of_a_table(tmp_path: 
 
     A minute of all kinds together; each seed has three others of the processes that may take part.
     """
-    planned = Round.planned([*KINDS].index(kind), kind=kind, seconds=60 / len(KINDS))
-    facts = Race(tmp_path / "race", planned).run()
-    assert facts.deeds["writer: write"] > 0
-    assert facts.strikes.total() > 0
+    for seconds in (60 / len(KINDS), 30.0, 60.0):  # on a busy machine processes may not even have started
+        planned = Round.planned([*KINDS].index(kind), kind=kind, seconds=seconds)
+        facts = Race(tmp_path / f"race-{seconds:.0f}", planned).run()
+        if facts.deeds["writer: write"] and facts.strikes.total():
+            return
+    pytest.fail(f"nothing was written or struck: deeds={facts.deeds} strikes={facts.strikes}")
 
 
 @pytest.mark.sweep
