@@ -27,7 +27,7 @@ def test_a_round_is_run_again_by_what_it_says() -> None:
     assert {each for seed in range(20) for each in Round.planned(seed, seconds=1).others} == {*OTHERS}
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_processes_that_are_killed_and_frozen_lose_nothing_of_a_table(tmp_path: Path, kind: str) -> None:
