@@ -17,7 +17,7 @@ from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 METADATA_FILE: Final = "metadata"
 OWN_FILES: Final = ".fluvial-"
-"""What names of files begin with that Fluvial keeps beside Spark's."""
+"""The beginning of the names of Fluvial's own files among Spark's."""
 _HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
 _NONE: Final = "-"  # a source that has no offset yet
 _STATE: Final = re.compile(r"(\d+)(_[^.]*)?\.(delta|snapshot|zip|changelog)")

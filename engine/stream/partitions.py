@@ -63,8 +63,10 @@ def partitions_of(
 
 def _is_rescaled(walked: Sequence[PlanStep], history: TableHistory) -> bool:
     """Whether rows of one key may be in several buckets of a batch, as the number of buckets is not one throughout."""
+    if len(walked) < 2:
+        return False  # no key is in two splits of one plan
     changes = [step for step in walked if isinstance(step, ChangeStep)]
-    schemas = {history.facts(step.after_id).schema_id for step in changes} if len(walked) > 1 else set()
+    schemas = {history.facts(step.after_id).schema_id for step in changes}
     if len(schemas) > 1 and len({history.store.schemas.read(each).table_options.bucket for each in schemas}) > 1:
         return True
     splits = (each for step in changes for each in history.planned_changes(step.before_id, step.after_id))

@@ -81,9 +81,8 @@ def expire_snapshots(
     steps: Iterable[ExpiryStep] = _spared_steps(seen, planned, found)
     if not dry_run:
         basis = _basis(seen, planned, found)
-        steps = list(
-            steps
-        )  # what is in use and cannot be read is an error before anything says that snapshots are gone
+        # what is in use and cannot be read is an error before anything says that snapshots are gone
+        steps = list(steps)
         members = seen.snapshots.back_from(planned, is_exact=True)
         changes = [each for each in members if changes_from <= each.id < planned.id]
         take_back = keep_changelogs(seen, changes[::-1])

@@ -3,10 +3,9 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from engine.checkpoint.checkpoint_files import is_readable
+from engine.checkpoint.checkpoint_files import checkpoint_root, is_readable
 from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.sources import source_options, source_table
@@ -125,7 +124,7 @@ def _job_file(
 def check_new(files: Sequence[JobFile]) -> None:
     """Refuse checkpoints that exist: their jobs would continue another recovery. Raises: InvalidInputError."""
     for each in files:
-        if is_readable(each.new_checkpoint) and Path(each.new_checkpoint.removeprefix("file://")).exists():
+        if is_readable(each.new_checkpoint) and checkpoint_root(each.new_checkpoint).exists():
             raise InvalidInputError(
                 f"the checkpoint of the new job exists already: pipeline={each.pipeline} checkpoint="
                 f"{each.new_checkpoint} fix=choose another --branch, or delete what an abandoned recovery left"
