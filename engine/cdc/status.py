@@ -142,12 +142,16 @@ def _status(
         schema=None if last is None else last.schema_id,
         parked_since_ms=None if parked is None else parked.since_ms,
         reason=None if parked is None else parked.reason,
-        fix=None if parked is None else _fix(name, parked),
+        fix=None if parked is None else _fix(name, known, parked),
     )
 
 
-def _fix(name: str, parked: Parked) -> str:
+def _fix(name: str, known: CdcTableState, parked: Parked) -> str:
     if parked.awaits is None or parked.awaits.is_met:
         first = "do what the reason says" if "fix=" in parked.reason else "remove the cause"
         return f"{first}, then: fluvial cdc resume {name}"
-    return f"look into the connector's log whether it has taken the signal; without it: fluvial cdc resume {name}"
+    options = f"{' --drop' if parked.awaits.drops else ''}{'' if known.key else ' --writers-stopped'}"
+    return (
+        f"if the connector publishes nothing, restart it; if its log does not name a snapshot of the table, again: "
+        f"fluvial cdc resnapshot {name}{options}; to do without: fluvial cdc resume {name}"
+    )

@@ -38,11 +38,12 @@ def main(arguments: list[str]) -> int:
         broker = stack.enter_context(Broker(home / "broker"))
         (home / "connect").mkdir()
         connect = stack.enter_context(KafkaConnect(home / "connect", broker.bootstrap_servers))
-        server = stack.enter_context(Postgres())
+        server = Postgres()
+        url = stack.enter_context(server)
         while seed == given.seed or time.monotonic() < until_s:
             print(f"year: --seed {seed} --weeks {given.weeks}", file=sys.stderr, flush=True)
-            with closing(PostgresSource(f"year{seed}", server, connect, broker.bootstrap_servers)) as source:
-                year = Year(source, broker, home / str(seed), seed=seed)
+            with closing(PostgresSource(f"year{seed}", url, connect, broker.bootstrap_servers)) as source:
+                year = Year(source, server, broker, home / str(seed), seed=seed)
                 year.weeks(given.weeks)
             facts = dict(facts_of(year))
             print(f"  {facts}", file=sys.stderr, flush=True)

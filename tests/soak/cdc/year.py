@@ -5,6 +5,7 @@ A parked table's message names a command, and the year does what it says; none o
 
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from tests.stores.debezium import PostgresSource
 from tests.stores.following import Follower
+from tests.stores.postgres import Postgres
 
 _VALUES: Final = {
     "smallint": "(random() * 100)::int", "integer": "(random() * 1000)::int", "bigint": "(random() * 5e9)::bigint",
@@ -47,14 +49,15 @@ class YearFacts:
 class Year:
     """One database, its connector, and a job in this process, which dies at steps of its batches."""
 
-    def __init__(self, source: PostgresSource, broker: Broker, directory: Path, *, seed: int) -> None:
+    def __init__(self, source: PostgresSource, server: Postgres, broker: Broker, directory: Path, *, seed: int) -> None:
         """Make the tables, and start the connector and the job."""
         self.source, self.facts = source, YearFacts()
-        self._broker, self._chance, self._number = broker, random.Random(seed), 0
+        self._server, self._broker, self._chance, self._number = server, broker, random.Random(seed), 0
         self._signals = f"{source.name}-signals"
         LogTopics(KafkaProperties.parse({"bootstrap.servers": source.brokers})).create_topic(
             self._signals, bucket_count=1
         )
+        self._strikes: list[str] = []
         source.execute("CREATE SEQUENCE ids")
         for _ in range(3):
             self._create_table()
@@ -68,6 +71,8 @@ class Year:
                 "signal.kafka.topic": self._signals,
                 "signal.kafka.bootstrap.servers": source.brokers,
                 "signal.kafka.groupId": self._signals,
+                "signal.poll.interval.ms": "200",
+                "signal.consumer.auto.commit.interval.ms": "100",  # a killed connector takes few signals again
             }
         )
         self.follower = Follower(source, directory)
@@ -88,6 +93,7 @@ class Year:
             order = order or self._chance.sample(sorted(self.kinds), len(self.kinds))
             kind = order.pop()
             self._load()
+            print(f"  {number}: {kind}", file=sys.stderr, flush=True)
             self.kinds[kind]()
             self.facts.migrations[kind] += 1
             self._load()
@@ -153,14 +159,23 @@ class Year:
         self.follower.step(dies_after=0)
 
     def _strike(self) -> None:
-        name = self._chance.choice(("connector", "broker", "nothing"))
+        """Kill one of those around the job, in the middle of changes, and start it again."""
+        self._strikes = self._strikes or self._chance.sample(("connector", "broker", "database"), 3)
+        name = self._strikes.pop()
+        print(f"  strike: {name}", file=sys.stderr, flush=True)
         if name == "connector":
             self.source.connect.kill()
             self._load()
             self.source.connect.start()
         elif name == "broker":
             self._broker.kill()
+            self._load()
             self._broker.start()
+        else:
+            self._server.kill()
+            self._server.start()
+            self.source.reconnect()
+            self._load()
         self.facts.strikes[name] += 1
 
     def _tables(self, *, keyed: bool = True) -> list[str]:
