@@ -19,18 +19,20 @@ from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
     METRICS_OPTIONS,
+    SIGNAL_S,
     WAIT_OPTION,
     import_from_here,
     set_up_logging,
     with_metrics,
 )
-from engine.cli.exit_codes import EXIT_PARKED
+from engine.cli.exit_codes import EXIT_PARKED, EXIT_TERMINATED
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import JobConfig, load_job, parse_job
 from engine.kafka.offsets import TopicPosition
+from engine.runtime.spark_messages import SparkEndedError
 from engine.runtime.times import time_text
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -119,7 +121,8 @@ def run_database(
 ) -> int:
     """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end.
 
-    Exit code 3, with --once: tables are parked, no topic matches, or no record is of a table.
+    Exit codes: 0 stopped, or with --once all is taken; 1 failed; 2 invalid request; 3, with --once: tables are parked,
+    no topic matches, or no record is of a table; 130 Ctrl-C; 143, with --once: stopped by SIGTERM before the end.
     """
     job, database = chosen
     job = with_metrics(job, metrics_port, metrics_file)
@@ -135,9 +138,16 @@ def run_database(
         counts = f"{len(report.tables)} tables, {sum(each.records for each in report.tables.values())} records"
         console().print(f"batch {report.batch_id}: {counts}" + (f", parked: {', '.join(parked)}" if parked else ""))
 
+    ends = database.commit.trigger.processing_time is None
     with stop_on_signals(stop, (signal.SIGTERM,)):
-        run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop, waits=waits)
-    if database.commit.trigger.processing_time is None:
+        try:
+            run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop, waits=waits)
+        except SparkEndedError:  # by a signal to the whole process group
+            if not stop.wait(SIGNAL_S):
+                raise
+    if ends and stop.is_set():
+        return EXIT_TERMINATED
+    if ends:
         settings = cdc_settings(job, database)
         topics = PatternTopics(settings.properties, settings.pattern).positions()
         return ended_code(cdc_state(job, database), topics=topics, pattern=settings.pattern)

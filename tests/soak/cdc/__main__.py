@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
             print(f"year: --seed {seed} --weeks {given.weeks}", file=sys.stderr, flush=True)
             with closing(PostgresSource(f"year{seed}", url, connect, broker.bootstrap_servers)) as source:
                 year = Year(source, server, broker, home / str(seed), seed=seed)
-                year.weeks(given.weeks)
+                year.weeks(year.drawn(given.weeks))
             facts = dict(facts_of(year))
             print(f"  {facts}", file=sys.stderr, flush=True)
             for name, total in totals.items():

@@ -7,12 +7,13 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from engine.broker.broker import Broker
+from engine.cdc.rules.names import Naming
 from engine.cdc.verify.report import shown_differences
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -64,9 +65,12 @@ class Year:
         source.execute(
             "CREATE TABLE bag (id int, v int, t text)", "ALTER TABLE bag REPLICA IDENTITY FULL",
             "INSERT INTO bag SELECT i % 3, i % 2, 'x' FROM generate_series(1, 9) i",
+            "CREATE TABLE parts (id int, k int, v text, PRIMARY KEY (id, k)) PARTITION BY LIST (k)",
+            *(f"CREATE TABLE parts_{k} PARTITION OF parts FOR VALUES IN ({k})" for k in (1, 2)),
         )  # fmt: skip
         source.start(
             {
+                "publish.via.partition.root": "true",
                 "signal.enabled.channels": "source,kafka",
                 "signal.kafka.topic": self._signals,
                 "signal.kafka.bootstrap.servers": source.brokers,
@@ -75,7 +79,7 @@ class Year:
                 "signal.consumer.auto.commit.interval.ms": "100",  # a killed connector takes few signals again
             }
         )
-        self.follower = Follower(source, directory)
+        self.follower = Follower(source, directory, naming=Naming(exclude=(r"public\.parts_\d+",)))
         self.stop()
 
     @property
@@ -86,18 +90,22 @@ class Year:
         }
         return dict(found)
 
-    def weeks(self, count: int, *, stop_every: int = 5) -> None:
-        """So many migrations, each kind before one comes again; stops, and strikes between them."""
-        order: list[str] = []
-        for number in range(1, count + 1):
-            order = order or self._chance.sample(sorted(self.kinds), len(self.kinds))
-            kind = order.pop()
+    def drawn(self, count: int) -> list[str]:
+        """So many migrations, each kind before one comes again."""
+        found: list[str] = []
+        while len(found) < count:
+            found += self._chance.sample(sorted(self.kinds), len(self.kinds))
+        return found[:count]
+
+    def weeks(self, kinds: Sequence[str], *, stop_every: int = 5) -> None:
+        """Migrations under changes of rows; every few of them something is killed, and all is compared."""
+        for number, kind in enumerate(kinds, start=1):
             self._load()
             print(f"  {number}: {kind}", file=sys.stderr, flush=True)
             self.kinds[kind]()
             self.facts.migrations[kind] += 1
             self._load()
-            if number % stop_every == 0 or number == count:
+            if number % stop_every == 0 or number == len(kinds):
                 self._strike()
                 self.stop()
 
@@ -178,9 +186,15 @@ class Year:
             self._load()
         self.facts.strikes[name] += 1
 
-    def _tables(self, *, keyed: bool = True) -> list[str]:
-        found = self.source.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
-        return [name for (name,) in found if name.startswith("t") or not keyed]
+    def _tables(self) -> list[str]:
+        """Tables with the key ``id`` of one number, whose columns change."""
+        return self._names("t%")
+
+    def _names(self, pattern: str) -> list[str]:
+        found = self.source.rows(
+            f"SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE '{pattern}' ORDER BY 1"
+        )
+        return [name for (name,) in found]
 
     def _table(self) -> str:
         return self._chance.choice(self._tables())
@@ -215,14 +229,16 @@ class Year:
 
     def _load(self) -> None:
         """Inserts, updates and deletes in every table."""
-        for table in self._tables(keyed=False):
+        partitions = [int(name.rpartition("_")[2]) for name in self._names("parts\\_%")]
+        there, moved = self._chance.choice(partitions), self._chance.choice(partitions)
+        self.source.execute(
+            "INSERT INTO bag (id, v, t) VALUES (1, 1, 'x'), (1, 1, 'x')",
+            "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag)", "UPDATE bag SET v = v + 1 WHERE id = 2",
+            f"INSERT INTO parts SELECT nextval('ids'), {there}, 'p' FROM generate_series(1, 3)",
+            f"UPDATE parts SET k = {moved}, v = v || 'm' WHERE id % 3 = 1", "DELETE FROM parts WHERE id % 5 = 1",
+        )  # fmt: skip
+        for table in self._tables():
             columns = self._columns(table)
-            if table == "bag":
-                self.source.execute(
-                    "INSERT INTO bag (id, v, t) VALUES (1, 1, 'x'), (1, 1, 'x')",
-                    "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag)", "UPDATE bag SET v = v + 1 WHERE id = 2",
-                )  # fmt: skip
-                continue
             names = ", ".join(["id", *columns])
             values = ", ".join(["nextval('ids')", *(_VALUES[kind] for kind in columns.values())])
             self.source.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM generate_series(1, 3)")
@@ -339,6 +355,14 @@ class Year:
         if len(self._tables()) > 2:
             self.source.execute(f"DROP TABLE {self._table()}")
 
+    def _do_add_and_drop_partitions(self) -> None:
+        """PostgreSQL publishes nothing of a partition that goes: its rows are deleted first."""
+        self._number += 1
+        old, new = self._names("parts\\_%")[0], f"parts_{self._number}"
+        self.source.execute(f"CREATE TABLE {new} PARTITION OF parts FOR VALUES IN ({self._number})")
+        self._load()
+        self.source.execute(f"DELETE FROM {old}", f"DROP TABLE {old}")
+
     def _do_truncate(self) -> None:
         self.source.execute(f"TRUNCATE {self._table()}")
 
@@ -348,18 +372,21 @@ class Year:
             self._altered(found[0], f"ADD COLUMN {self._next()} int GENERATED ALWAYS AS ({found[1]} + 1) STORED")
 
     def _do_column_without_key(self) -> None:
-        default = self._chance.choice(("", " DEFAULT 3"))
-        self._altered("bag", f"ADD COLUMN {self._next()} int{default}")
+        self._altered("bag", f"ADD COLUMN {self._next()} int", f"ADD COLUMN {self._next()} int NOT NULL DEFAULT 3")
 
     def _do_move_keys(self) -> None:
         self.source.execute(f"UPDATE {self._table()} SET id = nextval('ids')")
 
     def _do_large_values(self) -> None:
         for table in self._tables():
-            texts = [name for name, kind in self._columns(table).items() if kind == "text"]
+            columns = self._columns(table)
+            texts, arrays = ([name for name in columns if columns[name] == kind] for kind in ("text", "ARRAY"))
             if texts:
                 self.source.execute(f"UPDATE {table} SET {texts[0]} = repeat('large', 2000) WHERE id % 2 = 0")
-                self._published(table)
+            if arrays:
+                large = "(SELECT array_agg(i * 7919) FROM generate_series(1, 3000) i)"
+                self.source.execute(f"UPDATE {table} SET {arrays[0]} = {large} WHERE id % 2 = 1")
+            self._published(table)
 
 
 def facts_of(year: Year) -> Iterator[tuple[str, Any]]:
