@@ -181,16 +181,15 @@ def check_resnapshot(
     Without a key it can while the source table has no writer.
 
     Raises:
-        InvalidInputError: the table has no key, several partitions, or none that is known.
+        InvalidInputError: the table has no key, or no partition that is known.
     """
     if not key and not are_writers_stopped:
+        several = "" if len(latest) == 1 else ", wait until the connector has published all"
         raise InvalidInputError(
-            f"a table without a key counts rows twice that change during a snapshot: table={table} "
-            "fix='stop the writers of the source table until the snapshot is there, and add --writers-stopped'"
+            f"a table without a key counts rows twice that change during a snapshot: table={table} fix='stop the "
+            f"writers of the source table until the snapshot is there{several}, and add --writers-stopped'"
         )
-    if len(latest) != 1:
-        shown = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(latest)) or "none"
+    if not latest:
         raise InvalidInputError(
-            f"a snapshot has one beginning in one topic partition only: table={table} partitions={shown} "
-            "fix='drop the table, and take the job to a new name'"
+            f"no topic of the table is known: table={table} fix='wait for its first batch; it is still to come'"
         )
