@@ -103,7 +103,6 @@ SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
     {"time.precision.mode": "microseconds"},
     {"time.precision.mode": "nanoseconds"},
     {"decimal.handling.mode": "double", "time.precision.mode": "isostring", "binary.handling.mode": "hex"},
-    {"binary.handling.mode": "base64-url-safe"},
 )  # fmt: skip
 """Of the connector; those of one run touch different types."""
 _MOMENTS: Final = ("date", "timestamp", "timestamptz")
