@@ -234,5 +234,6 @@ def test_the_page_of_dependencies_is_that_of_the_project() -> None:
     packages = [*hard, *(package for _, package in extras)]  # drivers are imported by SQLAlchemy, the flights as a file
     named = [each for each in packages if re.search(rf"\b{modules.get(each, each)}\b", code)]
     assert named == packages
-    bounded = {re.split(r"[<>=\[]", each)[0] for each in project["dependencies"] if "<" in each}
+    wheel = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    bounded = {re.split(r"[<>=\[]", each)[0] for each in wheel if "<" in each}
     assert bounded == {"pyspark", "sqlglot"}

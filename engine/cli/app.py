@@ -21,6 +21,7 @@ from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS, WORDS_E
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.cli.kept_help import shown_help
 from engine.dialect.grammar.places import SqlSyntaxError
+from engine.runtime.installed_pyspark import missing_spark
 from engine.runtime.logs import Form, configure_logging, fields_of
 from lsm.errors import FluvialError, InvalidInputError, printable
 from lsm.secret_names import shown_line
@@ -73,6 +74,9 @@ def run_command(arguments: Sequence[str]) -> int:
         if _is_caused_by_interrupt(error):
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
+        if message := missing_spark(error):
+            _report(arguments, message, "InvalidInputError")
+            return EXIT_INVALID
         reason = printable(" ".join(f"{type(error).__name__}: {error}".split()))
         _report(arguments, f"unexpected: {reason} fix=run it with --debug and report the output", type(error).__name__)
         return EXIT_FAILED
