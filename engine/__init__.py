@@ -1,4 +1,4 @@
-"""Fluvial's public names: tables, SQL, the streaming sink, Spark sessions, lineage, metrics, listeners, errors.
+"""Fluvial's public names: tables, SQL, the streaming sink, Spark sessions, changes of a schema, metrics, errors.
 
 Each is loaded at first use, so a program that does not use Spark does not import it.
 """
@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from engine.table_versions import Branches, Savepoints, Tags
     from engine.versions.expectations import ExpectationError
     from engine.write.sink import sink
+    from filestore.evolution.schema_change import (
+        AddColumn,
+        ChangeComment,
+        ChangeDefault,
+        ChangeNullability,
+        ChangeType,
+        DropColumn,
+        MoveColumn,
+        RemoveOption,
+        RenameColumn,
+        SetComment,
+        SetOption,
+    )
+    from filestore.types.data_types import DataType
     from lsm.errors import (
         CommittedError,
         ConflictError,
@@ -39,21 +53,33 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AddColumn",
     "Branches",
     "Catalog",
+    "ChangeComment",
+    "ChangeDefault",
+    "ChangeNullability",
+    "ChangeType",
     "CommittedError",
     "ConflictError",
     "CorruptDataError",
+    "DataType",
+    "DropColumn",
     "ExpectationError",
     "FluvialError",
     "InvalidInputError",
     "LineageListener",
     "MetricsListener",
     "MissingTopicError",
+    "MoveColumn",
     "OpenTransactionError",
     "OutcomeUnknownError",
     "OverloadedError",
+    "RemoveOption",
+    "RenameColumn",
     "Savepoints",
+    "SetComment",
+    "SetOption",
     "Table",
     "Tags",
     "TakenOverError",
@@ -72,39 +98,62 @@ __all__ = [
     "watch_tables",
 ]
 
-_HOME: Final = {
-    "Catalog": "engine.catalog",
-    "LineageListener": "engine.deploy.lineage_listener",
-    "MetricsListener": "engine.monitor.metrics_listener",
-    "Table": "engine.table",
-    "Branches": "engine.table_versions",
-    "Savepoints": "engine.table_versions",
-    "Tags": "engine.table_versions",
-    "CommittedError": "lsm.errors",
-    "ConflictError": "lsm.errors",
-    "CorruptDataError": "lsm.errors",
-    "FluvialError": "lsm.errors",
-    "InvalidInputError": "lsm.errors",
-    "MissingTopicError": "lsm.errors",
-    "OpenTransactionError": "lsm.errors",
-    "OutcomeUnknownError": "lsm.errors",
-    "OverloadedError": "lsm.errors",
-    "TakenOverError": "lsm.errors",
-    "UnavailableError": "lsm.errors",
-    "ExpectationError": "engine.versions.expectations",
-    "lineage_of": "engine.lineage.lineage",
-    "metrics_file": "engine.runtime.metrics",
-    "metrics_registry": "engine.runtime.metrics",
-    "metrics_text": "engine.runtime.metrics",
-    "serve_metrics": "engine.runtime.metrics",
-    "install": "engine.dialect.spark_sql.install",
-    "session": "engine.dialect.spark_sql.install",
-    "uninstall": "engine.dialect.spark_sql.install",
-    "sink": "engine.write.sink",
-    "sql": "engine.dialect",
-    "validate": "engine.procedures.validation",
-    "watch_tables": "engine.monitor.table_metrics",
+_NAMES: Final = {
+    "engine.catalog": ("Catalog",),
+    "engine.deploy.lineage_listener": ("LineageListener",),
+    "engine.dialect": ("sql",),
+    "engine.dialect.spark_sql.install": (
+        "install",
+        "session",
+        "uninstall",
+    ),
+    "engine.lineage.lineage": ("lineage_of",),
+    "engine.monitor.metrics_listener": ("MetricsListener",),
+    "engine.monitor.table_metrics": ("watch_tables",),
+    "engine.procedures.validation": ("validate",),
+    "engine.runtime.metrics": (
+        "metrics_file",
+        "metrics_registry",
+        "metrics_text",
+        "serve_metrics",
+    ),
+    "engine.table": ("Table",),
+    "engine.table_versions": (
+        "Branches",
+        "Savepoints",
+        "Tags",
+    ),
+    "engine.versions.expectations": ("ExpectationError",),
+    "engine.write.sink": ("sink",),
+    "filestore.evolution.schema_change": (
+        "AddColumn",
+        "ChangeComment",
+        "ChangeDefault",
+        "ChangeNullability",
+        "ChangeType",
+        "DropColumn",
+        "MoveColumn",
+        "RemoveOption",
+        "RenameColumn",
+        "SetComment",
+        "SetOption",
+    ),
+    "filestore.types.data_types": ("DataType",),
+    "lsm.errors": (
+        "CommittedError",
+        "ConflictError",
+        "CorruptDataError",
+        "FluvialError",
+        "InvalidInputError",
+        "MissingTopicError",
+        "OpenTransactionError",
+        "OutcomeUnknownError",
+        "OverloadedError",
+        "TakenOverError",
+        "UnavailableError",
+    ),
 }
+_HOME: Final = {name: home for home, names in _NAMES.items() for name in names}
 _NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY", "session": "session_with_catalogs"}
 
 

@@ -394,4 +394,6 @@ class FileCatalog:
             return exists
         close = similar(name, known := self.list_databases(), 1)
         near = f" did_you_mean={close[0]}" if close else ""
+        if not known and not self._io.is_directory(self.warehouse):
+            near = " cause=there is no such directory fix='check the warehouse, or create a table in it'"
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
