@@ -89,9 +89,10 @@ class CdcQuery:
         except PySparkException as error:
             raise fluvial_error(error, f"job cannot start: job={self._settings.name}") from error
 
-    def stop_after_batch(self) -> None:
-        """Refuse further batches; the running one ends."""
+    def stop_after_batch(self) -> bool:
+        """Refuse further batches; the running one ends. Returns: whether one is running."""
         self._is_refusing.set()
+        return self._began_s is not None
 
     @property
     def batch_seconds(self) -> float:
@@ -105,10 +106,10 @@ class CdcQuery:
             self._batches.close()
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
-        if self._is_refusing.is_set():
-            raise InvalidInputError(f"the job is stopping: job={self._settings.name} batch_id={batch_id}")
-        self._began_s = time.monotonic()
+        self._began_s = time.monotonic()  # before the look: who stops the query sees one of both
         try:
+            if self._is_refusing.is_set():
+                raise InvalidInputError(f"the job is stopping: job={self._settings.name} batch_id={batch_id}")
             self._write_ranges(frame, batch_id)
         finally:
             self._began_s = None

@@ -334,7 +334,7 @@ def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColum
         raise InvalidInputError(
             f"the schema of the source has changed: kind={kind} column={column.name} type={column.type} "
             f"topic={seen.position} offset={seen.offset} schema-changes.{kind}=fail "
-            f"fix=set it to {CHANGE_KINDS[kind][0]}"
+            f"fix='set it to {CHANGE_KINDS[kind][0]}, start the job again, and: fluvial cdc resume {seen.table}'"
         )
     return word
 

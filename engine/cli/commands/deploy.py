@@ -48,7 +48,7 @@ from lsm.secret_names import STARS, shown_line, shown_pairs
 
 logger = logging.getLogger("fluvial.run")
 
-_SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
+SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
 
 
 LAYER_OPTIONS: Final = (
@@ -144,7 +144,7 @@ def run(
             results = run_job(job, on_progress=on_progress, stop=stop, waits=waits)
         except Exception as error:
             has_ended = not isinstance(error, FluvialError) or isinstance(error, SparkEndedError)
-            if has_ended and stop.wait(_SIGNAL_S):
+            if has_ended and stop.wait(SIGNAL_S):
                 # a signal to the whole process group has ended the JVM, perhaps before it had started
                 logger.info("stopped while Spark started or stopped: reason=%r spark_log=%s", error, log_file)
                 results = None
