@@ -167,15 +167,9 @@ def changes(play: Play, before: int, after: int) -> None:
             kinds = ROW_KIND_SYMBOLS.take(each.kinds).to_pylist()
             shown.update(zip(each.versions.to_pylist(), kinds, rows, strict=True))
     if unknown:
-        places = [next(at for at, each in enumerate(columns) if each.slot == slot) for slot in play.shape.key]
+        at = [next(place for place, each in enumerate(columns) if each.slot == slot) for slot in play.shape.key]
         wanted, shown = (
-            Counter(
-                {
-                    each: count
-                    for each, count in side.items()
-                    if (each[0], tuple(each[2][at] for at in places)) not in unknown
-                }
-            )
+            Counter({each: n for each, n in side.items() if (each[0], tuple(each[2][p] for p in at)) not in unknown})
             for side in (wanted, shown)
         )
     expect(wanted, shown)
