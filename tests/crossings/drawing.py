@@ -72,6 +72,7 @@ def _look(play: Play, chance: random.Random) -> Step:
         ("live", 1, {}),
         ("difference", 2, _two_states(play, chance)),
         ("incremental", 2, {**_two_states(play, chance), "changelog": chance.random() < 0.7}),
+        ("changes", 2, _two_states(play, chance)),
         ("verify", 1, {}),
         ("follow", 4, _followed(play, chance, _follower(play, chance, "pqrs"))),
     ]
@@ -109,8 +110,8 @@ def _followed(play: Play, chance: random.Random, name: str, *, other: bool = Fal
     filter = known.filter if known is not None else _filter(play, chance) if chance.random() < 0.25 else None
     return {
         "name": name,
-        "batches": chance.choice([None, 1, 2, 3]),
-        "max_rows": chance.choice([None, 1, 2, 3]),
+        "batches": chance.choice([None, 2, 3, 4] if known is None else [None, 1, 2, 3]),  # the first one is empty
+        "max_rows": chance.choice([None, 1, 1, 2]),
         "trigger": chance.choice([None, None, 1, 2, 5]),
         "columns": _some(chance, [each.slot for each in play.main.content.columns][-6:])
         if chance.random() < (0.7 if other else 0.25)
