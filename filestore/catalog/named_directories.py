@@ -3,7 +3,7 @@
 Where directories cannot be moved, a renamed table stays in the directory of its first name, and that is noted. Java
 finds nothing in the directory of the new name, and refuses. A later table of the first name gets a directory beside it.
 Java would take the renamed table for that one, so the name is not listed while that is there: to Java there is no such
-table, and it makes none where files are.
+table, and it makes none where files are. A table in a place of its own has that whole path for the name of a directory.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ class NamedDirectories:
         taken = {*self.noted.values(), *self.names}
         return next(each for number in count(2) if (each := f"{name}-{number}") not in taken)
 
-    def with_table(self, name: str) -> "NamedDirectories":
-        """With a table of this name; one that is there stays as it is."""
-        return self if name in self.names else self._named(name, self.directory(name))
+    def with_table(self, name: str, directory: str | None = None) -> "NamedDirectories":
+        """With a table of this name, in a directory or, if none is given, its own; one that is there stays as it is."""
+        return self if name in self.names else self._named(name, directory or self.directory(name))
 
     def without(self, directory: str) -> "NamedDirectories":
         """Without the table in a directory, whatever its name is by now; none is fine."""

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from filestore.catalog.named_directories import NamedDirectories
 from filestore.catalog.sql_database import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, SqlDatabase
 from filestore.catalog.table_names import database_below
+from filestore.catalog.table_place import TablePlace
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import ConflictError
@@ -21,7 +22,7 @@ from lsm.errors import ConflictError
 EXISTS: Final = "exists"
 LOCATION: Final = "location"
 DIRECTORY_NOTE: Final = "fluvial.directory"
-"""Property of a table that is not in the directory of its name: the name of its directory in that of the database."""
+"""Property of a table that is not in the directory of its name: its directory's name in the database's, or its path."""
 _ATTEMPTS: Final = 3
 _NOBODY: Final = ""
 
@@ -84,13 +85,18 @@ class SqlNames:
         with self.database.transaction("list tables") as connection:
             parent = self._database_path(database, self._properties(connection, database))
             tables = self._read(connection, database)
-        return {name: f"{parent}/{tables.directory(name)}" for name in tables.names}
+        return {name: _placed(parent, tables.directory(name)).path for name in tables.names}
 
-    def table_path(self, database: str, table: str) -> str:
+    def place(self, database: str, table: str) -> TablePlace:
         """Its directory; while it does not exist, that of its name, or one beside it if another table is there."""
         with self.database.transaction("find a table") as connection:
             parent = self._database_path(database, self._properties(connection, database))
-            return f"{parent}/{self._read(connection, database).directory(table)}"
+            return _placed(parent, self._read(connection, database).directory(table))
+
+    @property
+    def is_trusted(self) -> bool:
+        """No: only Fluvial notes places, and only where an opener allows them."""
+        return False
 
     def owns_files(self, database: str, table: str) -> bool:
         """Always."""
@@ -101,19 +107,21 @@ class SqlNames:
         """Yes, in notes; Java, which does not read them, refuses such a table."""
         return True
 
-    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
+    def add_table(self, database: str, table: str, schema: TableSchema, place: TablePlace) -> None:
         """Note the name, with the directory if that is not its own, and the database's."""
         if not self.has_database(database):
             with suppress(ConflictError):
                 self.add_database(database)
-        self._change("add a table", database, lambda tables: tables.with_table(table))
+        directory = place.path if place.is_own else None
+        self._change("add a table", database, lambda tables: tables.with_table(table, directory))
 
     def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
         """Nothing: columns are in the schema files only."""
 
     def remove_table(self, database: str, table: str, path: str) -> None:
         """Forget the name of the table that is there, also one that it got meanwhile; none is fine."""
-        directory = path.rpartition("/")[2]
+        parent = self.database_path(database)
+        directory = path.removeprefix(f"{parent}/") if path.rpartition("/")[0] == parent else path
         self._change("remove a table", database, lambda tables: tables.without(directory))
 
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
@@ -128,12 +136,13 @@ class SqlNames:
                 "rename a table", database, lambda tables: tables.renamed(old, new, stays=stays), [(old, new)], move
             )
             return
-        assert move is not None, "a note is the name of a directory in that of the same database"
+        assert move is not None or self.place(database, old).is_own, "other notes are of directories in the database's"
         with self.database.transaction("rename a table") as connection:
             for each in (TABLES, TABLE_PROPERTIES):
                 renamed = sa.update(each).where(*self._of(each, *source))
                 connection.execute(renamed.values(database_name=new_database, table_name=new))
-            move()
+            if move is not None:
+                move()
 
     def swap_names(self, database: str, one: str, other: str) -> None:
         """Give two tables each other's names, in one transaction. Raises: InvalidInputError: one is gone."""
@@ -223,6 +232,12 @@ class SqlNames:
     def _of(self, table: sa.Table, database: str, name: str | None = None) -> list[sa.ColumnElement[bool]]:
         found = [table.c.catalog_key == self.catalog_key, table.c.database_name == database]
         return found if name is None else [*found, table.c.table_name == name]
+
+
+def _placed(parent: str, directory: str) -> TablePlace:
+    """The place of a table by its note, or its name: a directory in that of the database, or a whole path."""
+    is_own = "/" in directory
+    return TablePlace(path=warehouse_path(directory) if is_own else f"{parent}/{directory}", is_own=is_own)
 
 
 _IS_NOTE: Final = TABLE_PROPERTIES.c.property_key == DIRECTORY_NOTE

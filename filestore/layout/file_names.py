@@ -58,8 +58,8 @@ def external_roots(options: Mapping[str, str], allowed: str | None) -> tuple[str
         options: of the table. Source: Paimon CoreOptions.
         allowed: by its opener, with commas between them.
     """
-    named = [root for key in EXTERNAL_OPTIONS for root in _roots(options.get(key))]
-    may = _roots(allowed)
+    named = [root for key in EXTERNAL_OPTIONS for root in allowed_roots(options.get(key))]
+    may = allowed_roots(allowed)
     inner = (each for each in may if is_inside(each, named))
     return tuple(dict.fromkeys([*(each for each in named if is_inside(each, may)), *inner]))
 
@@ -70,7 +70,7 @@ def check_inner(directory: str, root: str, allowed: str | None) -> None:
     Raises: InvalidInputError naming option and value.
     """
     place = posixpath.normpath(f"{local_path(root)}/{directory.strip('/')}")
-    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *_roots(allowed))]):
+    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *allowed_roots(allowed))]):
         raise InvalidInputError(
             f"the data of a table is outside of its directory: option=data-file.path-directory value={directory!r} "
             f"path={place} fix='open it by a catalog with external-paths.allowed={place}, if you trust the table'"
@@ -82,7 +82,8 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
     return is_below(f"{path.rstrip('/')}/", roots)
 
 
-def _roots(text: str | None) -> list[str]:
+def allowed_roots(text: str | None) -> list[str]:
+    """The directories of an option, which has commas between them; none where it is not given."""
     return [root.strip() for root in (text or "").split(",") if root.strip()]
 
 

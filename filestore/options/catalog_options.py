@@ -91,7 +91,7 @@ class CatalogOptions(OptionValues):
         "external-paths.allowed",
         text,
         None,
-        "Directories outside of tables, with commas, in which a table that names them may have files; none is deleted.",
+        "Directories, with commas, in which tables may lie, or have data files that are read and not deleted.",
         NOTHING,
     )
     lock_enabled = Option(

@@ -21,6 +21,7 @@ from engine.dialect.scope.names import described, opened
 from engine.dialect.scope.results import texts_table
 from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import has_database, is_system_table
+from filestore.layout.branch_names import split_branch
 from filestore.maintenance.partitions import list_partitions, path_of
 from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
@@ -45,7 +46,8 @@ def show_create_table(context: SqlContext, statement: ShowCreateTable) -> pa.Tab
     """The statement that creates a table again."""
     table = described(context, statement.name)
     name = ".".join(quoted_where_needed(each) for each in (context.catalog_name, *table.name.split(".")))
-    return texts_table(("createtab_stmt",), [(create_statement(table, name),)])
+    place = context.catalog.own_place(split_branch(table.name)[0])
+    return texts_table(("createtab_stmt",), [(create_statement(table, name, place),)])
 
 
 def show_partitions(context: SqlContext, statement: ShowPartitions) -> pa.Table:
