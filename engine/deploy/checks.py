@@ -21,7 +21,7 @@ from filestore.options.catalog_options import CatalogOptions
 from filestore.options.option import similar
 from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
-from filestore.schema.schema_store import new_schema, without_place
+from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError, ManyProblemsError
 
 JobCheck = tuple[KeyPath, Callable[[], object]]
