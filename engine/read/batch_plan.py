@@ -20,7 +20,6 @@ from filestore.scan.table_scan import TableScan
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_view import TableView
 
-
 _MOST_NAMED: Final = 5  # files
 
 
