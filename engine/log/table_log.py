@@ -13,7 +13,6 @@ from functools import cache
 from typing import Final
 
 from engine.log.table_codec import record_codec, registered
-from engine.request.option_check import CLIENT_PREFIX
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
 from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots
@@ -248,7 +247,7 @@ def log_options(
 
     Raises: InvalidInputError: a login is given without the address that it is for.
     """
-    own = {f"{CLIENT_PREFIX}{name}": text for name, text in writer.client_properties.items()}
+    own = writer.client_properties
     options = store.options if of is None else of
     texts = {**options.texts_by_key(), **own}
     trusted = trusted_options(texts, with_given(store.given, own))

@@ -1,6 +1,5 @@
 """Where the files of a table are is said by its files, and how far that is believed by who opens it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from filestore.manifest.entries import ManifestEntry
 from filestore.options.catalog_options import CatalogOptions
 from filestore.table import FileTable
 from lsm.errors import CorruptDataError, InvalidInputError
+from tests.support.hostile_table import forge
 from tests.support.stored_login import store_options
 
 ALLOWED = CatalogOptions.external_paths_allowed.key
@@ -36,19 +36,6 @@ def made_table(warehouse: Path, name: str) -> FileTable:
 
 def opened_table(warehouse: Path, allowed: str | None = None) -> FileTable:
     return FileCatalog(str(warehouse), {} if allowed is None else {ALLOWED: allowed}).table("db.t")
-
-
-def forge(table: FileTable, change: Callable[[ManifestEntry], ManifestEntry]) -> None:
-    """Rewrite all manifests of a table as who may write its files can."""
-    manifests = table.store.manifests
-    for snapshot_id in table.store.snapshots.ids():
-        path = Path(table.store.paths.snapshot(snapshot_id))
-        body = json.loads(path.read_text())
-        for kind in ("base", "delta"):
-            metas = manifests.read_list(body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"])
-            forged = [manifests.write_manifest(list(map(change, manifests.read_manifest(each)))) for each in metas]
-            body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"] = manifests.write_list(forged)
-        path.write_text(json.dumps(body))
 
 
 def elsewhere(path: Path) -> Callable[[ManifestEntry], ManifestEntry]:
