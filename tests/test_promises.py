@@ -79,6 +79,7 @@ KEEPS = {
     "tests/filestore/maintenance/test_places_of_strangers.py": [
         "test_what_the_opener_allows_is_read_and_never_deleted"
     ],
+    "tests/engine/cli/test_settings_of_openers.py": ["test_a_setting_works_by_each_way_and_is_needed"],
     "tests/filestore/iceberg/test_rest_catalog.py": ["test_a_login_is_that_of_pyicebergs_configuration"],
     "tests/engine/lineage/test_settings.py": [
         "test_an_address_of_the_catalogs_file_names_no_file_or_login_of_its_opener"

@@ -47,8 +47,13 @@ class StreamLog:
 
         Args:
             known: offsets of the newest snapshot.
+
+        Raises: CorruptDataError: another table has the topic.
         """
-        for bucket, end in self._topics.end_offsets(self._log.topic, self._buckets).items():
+        ends = self._topics.end_offsets(self._log.topic, self._buckets)
+        if any(ends[bucket] != end for bucket, end in self._looked_at.items()) or not self._looked_at:
+            self._log.check_owner(known, ends)
+        for bucket, end in ends.items():
             start = max(known.get(bucket, 0), self._batches_end.get(bucket, 0))
             if self._log.key is None:
                 self._batches_end[bucket] = end
