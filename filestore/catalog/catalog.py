@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
 from filestore.catalog.table_names import SwapsNames
-from filestore.catalog.table_place import TablePlaces, check_is_noted, check_name, without_place
+from filestore.catalog.table_place import check_is_noted, check_name, without_place
+from filestore.catalog.table_places import TablePlaces
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange

@@ -14,7 +14,7 @@ from filestore.schema.table_schema import TableSchema
 from lsm.errors import ConflictError
 
 DATABASE_SUFFIX: Final = ".db"
-PLACES: Final = ".places"
+NOTED_PLACES: Final = ".places"
 """Directory in that of a database, with notes of the tables that lie elsewhere: ``.places/<table>/place``."""
 _NOTE: Final = "place"
 
@@ -154,8 +154,8 @@ class DirectoryNames:
     def table_paths(self, database: str) -> Mapping[str, str]:
         """Directories by names."""
         parent = self.database_path(database)
-        paths = {name: f"{parent}/{name}" for name in self._io.list_names(parent) if name != PLACES}
-        for name in self._io.list_names(f"{parent}/{PLACES}"):
+        paths = {name: f"{parent}/{name}" for name in self._io.list_names(parent) if name != NOTED_PLACES}
+        for name in self._io.list_names(f"{parent}/{NOTED_PLACES}"):
             if (noted := self._noted(database, name)) is not None:
                 paths[name] = noted.path
         return paths
@@ -203,7 +203,7 @@ class DirectoryNames:
         self._io.move_directory(old, new)
 
     def _note(self, database: str, table: str) -> str:
-        return f"{self.database_path(database)}/{PLACES}/{table}/{_NOTE}"
+        return f"{self.database_path(database)}/{NOTED_PLACES}/{table}/{_NOTE}"
 
     def _noted(self, database: str, table: str) -> TablePlace | None:
         path = self._note(database, table)
