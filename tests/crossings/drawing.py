@@ -23,7 +23,8 @@ def operation(play: Play, chance: random.Random) -> Step:
     if not play.main.states:
         return _write(play, chance)
     if _within_batches(play):  # what may change a batch that is half delivered
-        weights = {each: weight * (1 if each in (_write, _branches) else 3) for each, weight in weights.items()}
+        more = {_write: 1, _branches: 1, _time: 10}
+        weights = {each: weight * more.get(each, 3) for each, weight in weights.items()}
     while True:
         step = chance.choices(list(weights), weights=list(weights.values()))[0](play, chance)
         if step is not None:
@@ -193,7 +194,7 @@ def _value(play: Play, chance: random.Random, slot: str, kind: pa.DataType) -> A
     if slot == "c":
         return chance.choice(["x", "yy", "", "é"])
     if slot == "t":
-        return chance.choice([0, 100, 10**6]) + (play.clock.ms // 1000 - 1_700_000_000) // 130 * 130 * chance.choice(
+        return chance.choice([0, 0, 100, 10**6]) + (play.clock.ms // 1000 - 1_700_000_000) // 130 * 130 * chance.choice(
             [0, 1]
         )
     return chance.randrange(4)
