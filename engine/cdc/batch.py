@@ -313,7 +313,7 @@ class CdcBatches:
         return found, marks
 
     def _position(self, name: str) -> JobPosition:
-        """How far the job is in a table, before the batch."""
+        """The job's position in a table, before the batch."""
         full_name = self._tables.full_name(name)
         if not self._tables.exists(name):  # also one that was dropped meanwhile
             self._writers.forget(full_name)
@@ -392,7 +392,7 @@ class CdcBatches:
         return count
 
     def _allowed(self, name: str) -> int:
-        """How many more bad records a table may have in this hour."""
+        """The number of bad records that a table may still have in this hour."""
         recent = self._bad.get(name, deque())
         while recent and time.monotonic() - recent[0][0] > _HOUR_S:
             recent.popleft()

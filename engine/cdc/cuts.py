@@ -1,4 +1,4 @@
-"""Where a batch ends with ``commit.cut=transaction``: behind whole transactions; a tag over all tables is left there.
+"""Batches with ``commit.cut=transaction`` end behind whole transactions, and leave a tag over all tables there.
 
 What earlier batches held back comes first. The tag is ``cdc-<lsn>``, by ``engine.cuts``.
 """

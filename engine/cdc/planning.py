@@ -1,4 +1,4 @@
-"""What a batch does to each table: from scanned ranges and known states to the work by table. Pure."""
+"""The work of a batch by table, planned from scanned ranges and known states. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ class TopicMadeAgainError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a range has of one source table of a table."""
+    """The records of one source table of a table in one range."""
 
     source: SourceTable
     target: TableTarget
@@ -62,7 +62,7 @@ class Share:
         return replace(self, found=found, repeated=spans), mark
 
     def begun_again(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> int:
-        """Where the newest snapshot begins that comes behind other records of the source table; -1: none does."""
+        """The beginning of the newest snapshot that comes behind other records of the source table; -1: there is none."""
         known, position = self._mark(marks), _position(self.scan.source)
         begin = self.found.snapshot_rows.begin(None if known is None else known.place)
         if begin is None or begin < stood.get(position, 0):
@@ -135,7 +135,7 @@ class Share:
 
 @dataclass(slots=True, kw_only=True)
 class TableWork:
-    """What a batch has for one table."""
+    """The records of a batch for one table."""
 
     name: str
     shares: list[Share] = field(default_factory=list)
@@ -291,7 +291,7 @@ class TableWork:
     def sources(
         self, stood: Mapping[TopicPosition, int], state: CdcTableState, settings: CdcSettings
     ) -> tuple[TableSource, ...]:
-        """Which rows the table takes from each range: those behind its position, truncates and new snapshots."""
+        """The sources of the table's rows: of each range the rows behind its position, truncates and new snapshots."""
         return tuple(
             TableSource(
                 source=share.source,

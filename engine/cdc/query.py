@@ -30,7 +30,7 @@ _MOST_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """Why a batch is due without new records, by the clock of this machine; see ``StateFiles.pending``."""
+    """Asks why a batch is due without new records, by the clock of this machine; see ``StateFiles.pending``."""
 
     state: StateFiles
     max_wait_s: float
@@ -96,7 +96,7 @@ class CdcQuery:
 
     @property
     def batch_seconds(self) -> float:
-        """How long the running batch has taken; 0 when none is running."""
+        """Seconds that the running batch has taken; 0 when none is running."""
         began_s = self._began_s
         return 0.0 if began_s is None else time.monotonic() - began_s
 

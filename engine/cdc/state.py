@@ -1,4 +1,4 @@
-"""What a job knows of its tables between batches: small files under ``_cdc/JOB`` in the warehouse.
+"""The state of a job between batches: small files under ``_cdc/JOB`` in the warehouse.
 
 One file per table with its source tables, its schema parts and, when it is parked, since when, why and where its
 records go on; one with the progress of the newest batch; one for each request of a user, until the job has taken it.
@@ -78,7 +78,7 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcTableState:
-    """What is known of a table."""
+    """The state of a table: its source tables, its schema parts, and why it waits."""
 
     sources: tuple[SourceTable, ...] = ()
     key: tuple[str, ...] = ()  # of the source, as records had it first
@@ -132,7 +132,7 @@ class CdcTableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks of a running job."""
+    """A request of a user to a running job."""
 
     name: str  # of its file
     action: str  # resume, skip, resnapshot
@@ -241,7 +241,7 @@ class StateFiles:
         return [name for name in self.io.list_names(f"{self._home}/{_REQUESTS}") if name.endswith(_SUFFIX)]
 
     def pending(self, *, now_ms: int, max_wait_ms: float) -> list[str]:
-        """Why a batch is due without new records: requests, and changes that were held back for too long."""
+        """List why a batch is due without new records: requests, and changes that were held back for too long."""
         newest = max(self.cuts().values(), key=lambda each: each.batch_id, default=None)
         is_overdue = newest is not None and newest.overdue(now_ms, max_wait_ms)
         return [*self.request_names(), *([f"overdue-{newest.batch_id}"] if newest is not None and is_overdue else [])]
@@ -292,7 +292,7 @@ class StateFiles:
         self._write(_PROGRESS, body)
 
     def cuts(self) -> dict[int, CutDecision]:
-        """Where the newest batches ended, by batch."""
+        """The ends of the newest batches, by batch."""
         body = self._read(_CUTS) or {"cuts": []}
         return {each["batch"]: CutDecision.from_json(each) for each in body["cuts"]}
 

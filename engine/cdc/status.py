@@ -1,4 +1,4 @@
-"""What a job's tables are doing: lag in records and in seconds of the source, bad records, parked tables."""
+"""The status of a job's tables: lag in records and in seconds of the source, bad records, parked tables."""
 
 import re
 from collections.abc import Mapping

@@ -64,7 +64,7 @@ class TableSource:
 
 @dataclass(slots=True)
 class BadCount:
-    """How many records of a table could not be read, and the first reason; shared with the caller."""
+    """Counts the records of a table that could not be read, and keeps the first reason. The caller shares it."""
 
     allowed: int
     count: int = 0

@@ -1,4 +1,4 @@
-"""Which source table goes into which table, and under which column names: rules by regular expression, pure.
+"""Rules by regular expression that map source tables to tables, and their columns to columns: pure.
 
 A rule's ``to`` without a placeholder joins many source tables on purpose. Any other two with one name are refused.
 """
@@ -59,7 +59,7 @@ class NameRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTarget:
-    """Where the rows of a source table go."""
+    """The table that takes the rows of a source table."""
 
     table: str  # without the database
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Naming:
     rules: tuple[NameRule, ...] = ()
 
     def target_of(self, source: SourceTable) -> TableTarget | None:
-        """Where a source table goes; None: it is left out."""
+        """The table of a source table; None: it is left out."""
         text = str(source)
         if not _matches(self.include, text) or _matches(self.exclude, text):
             return None

@@ -53,7 +53,7 @@ class Verified:
 
 
 def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable], Followed | None]:
-    """Where a job writes the rows of a source table; None: nowhere.
+    """The function that names the table of a source table; its answer None: no table has its rows.
 
     Args:
         settings: of the job.

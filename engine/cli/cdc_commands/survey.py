@@ -1,4 +1,4 @@
-"""What topics of a never-seen database would become: ``fluvial plan --from-topics``, ``fluvial init --from-topics``."""
+"""Surveys of the topics of a database: ``fluvial plan --from-topics``, ``fluvial init --from-topics``."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _SAMPLE_SIZE: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTopics:
-    """What the command line says."""
+    """The options of the command line."""
 
     pattern: str
     brokers: str
@@ -73,7 +73,7 @@ def _same(brokers: str | None, kafka: str | None) -> str | None:
 
 
 def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
-    """What was found, and the text of the job file.
+    """Survey topics. Returns: the findings, and the text of the job file.
 
     Raises:
         InvalidInputError: no topic matches, or the pattern is no regular expression.
