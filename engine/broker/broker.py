@@ -180,9 +180,9 @@ class Broker:
         """Start and wait until transactions work. Does nothing if the broker is already running.
 
         Raises:
-            InvalidInputError: Java is missing or too old, or the broker already runs on another port or address, or
-                with another login.
-            UnavailableError: the broker exited or timed out, its port is taken, or the jars cannot be fetched.
+            InvalidInputError: Java is missing or too old, a port is taken, or the broker already runs at another
+                address or with another login.
+            UnavailableError: the broker exited or timed out, or the jars cannot be fetched.
         """
         if self._live_pid() is not None:
             self._check_same()
@@ -260,7 +260,7 @@ class Broker:
         listening = self._wanted(Listening.of(self.data_dir))
         for wanted, host in ((listening.port, listening.host), (listening.controller_port, HERE)):
             if not _is_free(wanted, host):
-                raise UnavailableError(
+                raise InvalidInputError(
                     f"port is taken: port={wanted} host={host} data_dir={self.data_dir}"
                     " fix=stop what listens there or start with another port"
                 )
