@@ -62,7 +62,7 @@ class Share:
         return replace(self, found=found, repeated=spans), mark
 
     def begun_again(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> int:
-        """The beginning of the newest snapshot that comes behind other records of the source table; -1: there is none."""
+        """The beginning of the newest snapshot behind other records of the source table; -1: there is none."""
         known, position = self._mark(marks), _position(self.scan.source)
         begin = self.found.snapshot_rows.begin(None if known is None else known.place)
         if begin is None or begin < stood.get(position, 0):

@@ -151,7 +151,8 @@ class ChangeSource(ABC):
     def _is_fence(self, record: ChangeRecord, mark: bytes) -> bool:
         value = record.value or b""
         is_change = b'"op":"r"' not in value
-        return record.topic == self._fence_topic() and is_change and (mark in value or b64encode(mark) in value)
+        forms = (mark, b64encode(mark), mark.hex().encode())  # by binary.handling.mode
+        return record.topic == self._fence_topic() and is_change and any(each in value for each in forms)
 
     def close(self) -> None:
         """Stop the connector and drop the database."""

@@ -378,7 +378,7 @@ def _enveloped(group: Payloads, source: SourceTable) -> tuple[Payloads, IndexArr
 def _deletes(
     source: SourceTable, indices: IndexArray, keys: pa.Array, split: Split, declared: Declared
 ) -> tuple[list[RecordPiece], list[RefusedRecord]]:
-    """Read tombstones of a topic of rows without envelopes: each deletes the row of its key; without one it is skipped."""
+    """Read tombstones of rows without envelopes: each deletes the row of its key; one without a key is skipped."""
     indices = indices[flags(keys.take(pa.array(indices)).is_valid())]
     parts, unreadable = _key_parts(keys, indices, split)
     bad, pieces, own = _refused(unreadable, indices, source=source), list[RecordPiece](), declared(source)
