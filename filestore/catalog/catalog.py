@@ -14,8 +14,8 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.table_names import SwapsNames
-from filestore.catalog.table_place import TablePlaces, check_is_noted, check_name, without_place
+from filestore.catalog.table_names import SwapsNames, check_name
+from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange

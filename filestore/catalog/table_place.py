@@ -4,13 +4,13 @@ A new table is given one by ``path``, its own directory, or by ``file.path``, a 
 ``<root>/<database>.db/<table>`` there. Its catalog notes the place; its schema does not.
 """
 
-import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from filestore.catalog.table_names import DATABASE_SUFFIX, TableNames, TablePlace, check_name
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import main_branch
@@ -20,50 +20,10 @@ from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import canonical_options
 from filestore.schema.schema_store import ROOT_KEYS, SchemaStore
 from filestore.schema.table_schema import FIRST_SCHEMA_ID, uuid_of
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 from lsm.secret_names import shown_address
 
-if TYPE_CHECKING:
-    from filestore.catalog.table_names import TableNames
-
-_DATABASE_SUFFIX: Final = ".db"
-_FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
-_VERSION: Final = 1
 _ALLOWED: Final = CatalogOptions.external_paths_allowed.key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePlace:
-    """The directory of a table."""
-
-    path: str
-    is_own: bool = False  # outside the directory of its database
-    table_uuid: str | None = None  # of the only table that is meant; None: whichever is there
-
-    def to_json(self) -> bytes:
-        """The note of a catalog of directories."""
-        noted = {"version": _VERSION, "path": self.path, "table-uuid": self.table_uuid}
-        return json.dumps(noted, separators=(",", ":")).encode()
-
-    @classmethod
-    def from_json(cls, body: bytes, *, source: str) -> "TablePlace":
-        """Read ``to_json``. Raises: CorruptDataError naming ``source``."""
-        try:
-            noted = json.loads(body)
-            version, path, table_uuid = noted["version"], noted["path"], noted["table-uuid"]
-            is_readable = version == _VERSION and isinstance(path, str) and isinstance(table_uuid, str)
-            return cls(path=warehouse_path(path if is_readable else ""), is_own=True, table_uuid=table_uuid)
-        except (ValueError, KeyError, TypeError, InvalidInputError, RecursionError) as error:
-            raise CorruptDataError(f"the note of a table's place cannot be read: file={source} {error}") from error
-
-
-def check_name(kind: str, name: str) -> None:
-    """Raises: InvalidInputError for a name that a database or table, as the kind says, cannot have."""
-    bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
-    if not name.strip() or name != name.strip() or name.startswith(".") or bad:
-        raise InvalidInputError(
-            f"name cannot be that of a {kind}: name={name!r} forbidden={bad} fix='use letters, digits, _ and -'"
-        )
 
 
 def without_place(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -75,7 +35,7 @@ def without_place(options: Mapping[str, str] | None) -> dict[str, str]:
 class TablePlaces:
     """The directories of a catalog's tables, with what its opener allows."""
 
-    names: "TableNames"
+    names: TableNames
     io: FileIO
     options: CatalogOptions
     warehouse: str
@@ -229,7 +189,7 @@ def wanted_place(
     if not given and root is None:
         return None
     database, table = name.split(".")
-    below = f"/{database}{_DATABASE_SUFFIX}/{table}"
+    below = f"/{database}{DATABASE_SUFFIX}/{table}"
     places = {key: warehouse_path(text) for key, text in given.items()} or {"file.path": str(root)}
     meant = {
         key: path if key == "path" or path == usual else f"{path.rstrip('/')}{below}" for key, path in places.items()
@@ -241,7 +201,7 @@ def wanted_place(
     if path == usual:
         return None
     inside = path.removeprefix(f"{warehouse}/").partition("/")[0] if path.startswith(f"{warehouse}/") else ""
-    if inside.endswith(_DATABASE_SUFFIX) or inside.startswith("."):
+    if inside.endswith(DATABASE_SUFFIX) or inside.startswith("."):
         raise InvalidInputError(
             f"the place is that of another name in the warehouse: table={name} option={key} path={path} "
             f"fix='leave the option out, or name the table after it'"
