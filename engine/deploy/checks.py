@@ -14,7 +14,7 @@ from engine.deploy.pipeline.table_changes import job_fields
 from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
-from filestore.catalog.table_names import NOTED_PLACES
+from filestore.catalog.table_names import PLACES_DIRECTORY
 from filestore.catalog.table_place import wanted_place, without_place
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions
@@ -115,7 +115,7 @@ def _check_target(job: JobConfig, target: str) -> None:
     name, _ = split_branch(target)
     close = [] if name in job.tables else similar(name, job.tables, 1)
     database, table = name.split(".")
-    places = [f"{job.warehouse}/{database}.db/{below}{table}" for below in ("", f"{NOTED_PLACES}/")]
+    places = [f"{job.warehouse}/{database}.db/{below}{table}" for below in ("", f"{PLACES_DIRECTORY}/")]
     if close and not any(map(os.path.isdir, places)):
         raise InvalidInputError(
             f"target is no table of the job file: target={target} did_you_mean={close[0]} "

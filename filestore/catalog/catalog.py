@@ -14,9 +14,8 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.table_names import SwapsNames
-from filestore.catalog.table_place import check_is_noted, check_name, without_place
-from filestore.catalog.table_places import TablePlaces
+from filestore.catalog.table_names import SwapsNames, check_name
+from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
@@ -153,8 +152,10 @@ class FileCatalog:
             schema,
             primary_key=primary_key,
             partition_by=partition_by,
-            options={**self._defaults, **without_place(options)}, comment=comment, time_ms=self._clock.now_ms(),
-        )  # fmt: skip
+            options={**self._defaults, **without_place(options)},
+            comment=comment,
+            time_ms=self._clock.now_ms(),
+        )
         first = replace(first, table_uuid=self._names.uuid())
         check_merging(first, first.table_options)  # wrong functions and columns are refused before the first rows
         check_expiry(first, first.table_options)
@@ -274,7 +275,6 @@ class FileCatalog:
             return
         if not has_schema and not is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
-        SchemaStore(self._io, paths).warn_of_places_outside(name)
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
             parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"

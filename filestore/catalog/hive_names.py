@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_tables import ZONED, follow_schema, given_back, is_paimon, left_alone, new_table, owns_files
-from filestore.catalog.table_names import database_below
-from filestore.catalog.table_place import TablePlace
+from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import Clock
 from filestore.layout.file_names import is_inside

@@ -14,8 +14,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from filestore.catalog.table_names import database_below
-from filestore.catalog.table_place import TablePlace
+from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError, UnavailableError

@@ -5,18 +5,47 @@ was made; or a SQL database (``filestore.catalog.sql_names``) or a Hive metastor
 where a table is there when its name is and its schema too.
 """
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from filestore.catalog.table_place import TablePlace
+from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO, MovesDirectories
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import ConflictError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 DATABASE_SUFFIX: Final = ".db"
-NOTED_PLACES: Final = ".places"
+PLACES_DIRECTORY: Final = ".places"
 """Directory in that of a database, with notes of the tables that lie elsewhere: ``.places/<table>/place``."""
 _NOTE: Final = "place"
+_VERSION: Final = 1
+_FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlace:
+    """The directory of a table."""
+
+    path: str
+    is_own: bool = False  # outside the directory of its database
+    table_uuid: str | None = None  # of the only table that is meant; None: whichever is there
+
+    def to_json(self) -> bytes:
+        """The note of a catalog of directories."""
+        noted = {"version": _VERSION, "path": self.path, "table-uuid": self.table_uuid}
+        return json.dumps(noted, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, body: bytes, *, source: str) -> "TablePlace":
+        """Read ``to_json``. Raises: CorruptDataError naming ``source``."""
+        try:
+            noted = json.loads(body)
+            version, path, table_uuid = noted["version"], noted["path"], noted["table-uuid"]
+            is_readable = version == _VERSION and isinstance(path, str) and isinstance(table_uuid, str)
+            return cls(path=warehouse_path(path if is_readable else ""), is_own=True, table_uuid=table_uuid)
+        except (ValueError, KeyError, TypeError, InvalidInputError, RecursionError) as error:
+            raise CorruptDataError(f"the note of a table's place cannot be read: file={source} {error}") from error
 
 
 class TableNames(Protocol):
@@ -109,6 +138,15 @@ def database_below(root: str, database: str) -> str:
     return f"{root}/{database}{DATABASE_SUFFIX}"
 
 
+def check_name(kind: str, name: str) -> None:
+    """Raises: InvalidInputError for a name that a database or table, as the kind says, cannot have."""
+    bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
+    if not name.strip() or name != name.strip() or name.startswith(".") or bad:
+        raise InvalidInputError(
+            f"name cannot be that of a {kind}: name={name!r} forbidden={bad} fix='use letters, digits, _ and -'"
+        )
+
+
 class DirectoryNames:
     """Names are directories: ``<database>.db/<table>``; of a table in a place of its own there is a note."""
 
@@ -154,8 +192,8 @@ class DirectoryNames:
     def table_paths(self, database: str) -> Mapping[str, str]:
         """Directories by names."""
         parent = self.database_path(database)
-        paths = {name: f"{parent}/{name}" for name in self._io.list_names(parent) if name != NOTED_PLACES}
-        for name in self._io.list_names(f"{parent}/{NOTED_PLACES}"):
+        paths = {name: f"{parent}/{name}" for name in self._io.list_names(parent) if name != PLACES_DIRECTORY}
+        for name in self._io.list_names(f"{parent}/{PLACES_DIRECTORY}"):
             if (noted := self._noted(database, name)) is not None:
                 paths[name] = noted.path
         return paths
@@ -203,7 +241,7 @@ class DirectoryNames:
         self._io.move_directory(old, new)
 
     def _note(self, database: str, table: str) -> str:
-        return f"{self.database_path(database)}/{NOTED_PLACES}/{table}/{_NOTE}"
+        return f"{self.database_path(database)}/{PLACES_DIRECTORY}/{table}/{_NOTE}"
 
     def _noted(self, database: str, table: str) -> TablePlace | None:
         path = self._note(database, table)

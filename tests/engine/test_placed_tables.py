@@ -35,7 +35,7 @@ def options(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
 each_catalog = pytest.mark.parametrize("options", ["filesystem", "jdbc"], indirect=True)
 
 
-def made(tmp_path: Path, options: Mapping[str, str], key: str = "path", name: str = "db.t") -> tuple[Catalog, Path]:
+def placed(tmp_path: Path, options: Mapping[str, str], key: str = "path", name: str = "db.t") -> tuple[Catalog, Path]:
     """A catalog with a table of two rows in a place of its own, and the place."""
     catalog = Catalog(str(tmp_path / "w"), options=options)
     place = tmp_path / "places" / "own"
@@ -52,7 +52,7 @@ def sql(catalog: Catalog, text: str) -> pa.Table:
 @pytest.mark.parametrize("key", PLACED)
 def test_a_table_has_a_place_of_its_own(tmp_path: Path, options: Mapping[str, str], key: str) -> None:
     """FL-65, FL-68: ``path`` is its directory, ``file.path`` a root; nothing of it is in the warehouse."""
-    catalog, place = made(tmp_path, options, key)
+    catalog, place = placed(tmp_path, options, key)
     assert (place / "schema" / "schema-0").is_file()
     assert not list((tmp_path / "w").rglob("schema-0"))
     again = Catalog(str(tmp_path / "w"), options=options)
@@ -68,7 +68,7 @@ def test_a_table_has_a_place_of_its_own(tmp_path: Path, options: Mapping[str, st
 @each_catalog
 def test_it_is_shown_where_it_is_and_made_again_there(tmp_path: Path, options: Mapping[str, str]) -> None:
     """FL-44: the path of DESCRIBE is the true one; SHOW CREATE TABLE makes a table in the same place."""
-    catalog, place = made(tmp_path, options)
+    catalog, place = placed(tmp_path, options)
     described = sql(catalog, "DESCRIBE TABLE EXTENDED db.t")
     assert dict(zip(*(described.column(at).to_pylist() for at in (0, 1)), strict=True))["file.path"] == str(place)
     (text,) = sql(catalog, "SHOW CREATE TABLE db.t").column(0).to_pylist()
@@ -86,7 +86,7 @@ def test_it_is_shown_where_it_is_and_made_again_there(tmp_path: Path, options: M
 @each_catalog
 def test_it_is_renamed_and_stays(tmp_path: Path, options: Mapping[str, str]) -> None:
     """The name changes, in one step; open writers go on, and the old name is free, for the usual place too."""
-    catalog, place = made(tmp_path, options)
+    catalog, place = placed(tmp_path, options)
     catalog.create_database("other")
     held = catalog.table("db.t")
     catalog.rename_table("db.t", "db.u")
@@ -142,7 +142,7 @@ def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(
     tmp_path: Path, options: Mapping[str, str], given: Mapping[str, str], words: str
 ) -> None:
     """By each of the doors alike: Python, files, SQL."""
-    catalog, _ = made(tmp_path, options, name="db.first")
+    catalog, _ = placed(tmp_path, options, name="db.first")
     (tmp_path / "places" / "full").mkdir()
     (tmp_path / "places" / "full" / "mine").write_text("")
     places = {"places": tmp_path / "places", "other": tmp_path / "other", "w": tmp_path / "w"}
@@ -184,7 +184,7 @@ def test_who_does_not_allow_the_place_sees_the_name_and_touches_nothing(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
     """The note of a place is data of a file: it leads no one outside who has not said so."""
-    _, place = made(tmp_path, options)
+    _, place = placed(tmp_path, options)
     stranger = Catalog(str(tmp_path / "w"), {k: v for k, v in options.items() if k != "external-paths.allowed"})
     assert stranger.list_tables("db") == ["t"]
     before = sorted(place.rglob("*"))
@@ -203,7 +203,7 @@ def test_who_does_not_allow_the_place_sees_the_name_and_touches_nothing(
 
 def test_a_note_that_came_with_a_warehouse_drops_no_other_table(tmp_path: Path, options: Mapping[str, str]) -> None:
     """A note names the table that it means: of another one in the place nothing is read or deleted."""
-    catalog, place = made(tmp_path, options)
+    catalog, place = placed(tmp_path, options)
     note = tmp_path / "w" / "db.db" / ".places" / "t" / "place"
     forged = tmp_path / "w" / "db.db" / ".places" / "forged" / "place"
     forged.parent.mkdir()
@@ -223,7 +223,7 @@ def test_a_note_that_came_with_a_warehouse_drops_no_other_table(tmp_path: Path, 
 @each_catalog
 def test_it_has_branches_tags_and_maintenance_as_any_table(tmp_path: Path, options: Mapping[str, str]) -> None:
     """All that is found by the table's directory."""
-    catalog, place = made(tmp_path, options)
+    catalog, place = placed(tmp_path, options)
     table = catalog.table("db.t")
     table.tags.create("a")
     table.branches.create("b", tag="a")
@@ -246,7 +246,7 @@ def test_it_has_branches_tags_and_maintenance_as_any_table(tmp_path: Path, optio
 @each_catalog
 def test_or_replace_leaves_one_table(tmp_path: Path, options: Mapping[str, str]) -> None:
     """Into a root, or back into the warehouse; into the place of the old table it is refused, and that stays."""
-    catalog, place = made(tmp_path, options)
+    catalog, place = placed(tmp_path, options)
     with pytest.raises(InvalidInputError, match="place has files of another table"):
         sql(catalog, f"CREATE OR REPLACE TABLE db.t (id INT) WITH ('path' = '{place}')")
     assert catalog.table("db.t").read().to_arrow().num_rows == 2
