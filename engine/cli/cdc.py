@@ -26,7 +26,7 @@ from engine.cli.commands.deploy import (
     with_metrics,
 )
 from engine.cli.exit_codes import EXIT_PARKED, EXIT_TERMINATED
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.output import console, json_option, print_json, print_table
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
@@ -199,7 +199,7 @@ def status(chosen: Chosen, as_json: bool) -> None:
         (each.table, each.state, each.records, each.records_behind, each.seconds_behind, each.bad, each.snapshot)
         for each in tables
     ]
-    console().print(grid(state.job, headings, rows, numbers=headings[2:]))
+    print_table(state.job, headings, rows, numbers=headings[2:])
     for each in tables:
         if each.parked_since_ms is not None:
             since = time_text(each.parked_since_ms)

@@ -12,7 +12,7 @@ from engine.cdc.settings import CdcSettings
 from engine.cdc.survey.findings import Survey, survey, survey_json
 from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import samples
-from engine.cli.output import console, grid, print_json
+from engine.cli.output import console, print_json, print_table
 from engine.cli.place import Command
 from engine.deploy.cdc_job import informed_settings
 from engine.deploy.config.job_config import JobConfig
@@ -139,7 +139,7 @@ def print_survey(found: Survey, *, is_json: bool, database: str | None = None) -
         title = f"{each.source} -> {each.table or 'left out'}: key {key} (from {each.key_from})"
         rows = [(column.name, column.source.source_type, column.type, column.note) for column in each.columns]
         console().print(title, style="bold", soft_wrap=True, markup=False)
-        console().print(grid("", ("column", "in the source", "in the table", "what is lost"), rows))
+        print_table("", ("column", "in the source", "in the table", "what is lost"), rows)
         for line in (*each.changes, *(f"problem: {problem}" for problem in each.problems)):
             console().print(f"  {line}", soft_wrap=True, markup=False)
     for topic, kind in sorted(found.others.items()):

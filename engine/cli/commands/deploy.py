@@ -27,7 +27,7 @@ from engine.cli.cdc_commands.survey import (
 )
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
-from engine.cli.output import console, grid, json_option, notes, print_json
+from engine.cli.output import console, json_option, notes, print_json, print_table
 from engine.cli.place import Command
 from engine.cli.signals import stop_on_signals
 from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
@@ -289,7 +289,7 @@ def _plan_topics(asked: AskedTopics, written: str | None, as_json: bool) -> int:
 
 def _print_plan(made: DeployPlan) -> None:
     rows = [(each.action.value, each.kind, each.name, each.fact, each.shown_statement) for each in made.steps]
-    console().print(grid(made.job, ("action", "what", "name", "", "SQL"), rows))
+    print_table(made.job, ("action", "what", "name", "", "SQL"), rows)
 
 
 def _confirm(question: str) -> None:
