@@ -121,7 +121,7 @@ def test_signals_name_the_connector_and_the_source_tables() -> None:
             signals_for([new], prefixes)
 
 
-def asked(job: MemoryJob, *names: str, topic: str | None) -> list[tuple[str, bool]]:
+def requested(job: MemoryJob, *names: str, topic: str | None) -> list[tuple[str, bool]]:
     request_snapshots(job.state, job.settings, names, latest(job), topic=topic, at_ms=1, drops=True)
     return [(each.table, each.drops) for each in job.state.requests()]
 
@@ -136,23 +136,23 @@ def test_a_second_snapshot_waits_for_the_first(job: MemoryJob, monkeypatch: pyte
     sent: list[str] = []
     monkeypatch.setattr(signals, "send_signals", lambda *given: sent.extend(each.text for each in given[2]))
     job.batch(DOCS.insert({"id": 1, "body": "a"}), OTHERS.insert({"id": 1}))
-    assert asked(job, "docs", topic="signals") == [("docs", True)]
+    assert requested(job, "docs", topic="signals") == [("docs", True)]
     job.batch()
     refused = re.escape("waiting=docs fix='wait until") + r".* ask for all: fluvial cdc resnapshot docs,others'"
     with pytest.raises(InvalidInputError, match=refused):
-        asked(job, "others", topic="signals")
-    assert asked(job, "others", topic=None) == [("others", True)]
+        requested(job, "others", topic="signals")
+    assert requested(job, "others", topic=None) == [("others", True)]
     job.batch()
-    assert asked(job, "docs", "public.others", "public.new", topic="signals") == [("docs", True), ("others", True)]
+    assert requested(job, "docs", "public.others", "public.new", topic="signals") == [("docs", True), ("others", True)]
     assert orjson.loads(sent[-1])["data"]["data-collections"] == ["public.docs", "public.others", "public.new"]
     assert len(sent) == 2
     with pytest.raises(InvalidInputError, match=r"no such table: .* table=new known=docs,others fix='.*SCHEMA.NAME"):
-        asked(job, "new", topic="signals")
+        requested(job, "new", topic="signals")
 
 
 def test_status_says_how_a_snapshot_that_does_not_come_is_asked_for_again(job: MemoryJob) -> None:
     job.batch(DOCS.insert({"id": 1, "body": "a"}))
-    asked(job, "docs", topic=None)
+    requested(job, "docs", topic=None)
     job.batch()
     (found,) = job_status(job.state, latest=None, now_ms=1)
     assert "again: fluvial cdc resnapshot docs --drop;" in str(found.fix)

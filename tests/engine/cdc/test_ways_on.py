@@ -25,7 +25,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Source:
+class Live:
     """What the database has behind the changes that were published, for a snapshot of a connector."""
 
     table: SourceTable
@@ -39,7 +39,7 @@ def reason_of(job: MemoryJob, table: str = "t") -> str:
     return f"{found.reason} {found.fix}"
 
 
-def do(job: MemoryJob, text: str, command: str, *sources: Source) -> None:
+def do(job: MemoryJob, text: str, command: str, *sources: Live) -> None:
     """Run the command of this word that a text names, and publish the snapshot that the connector then takes."""
     found = next((each for each in _COMMAND.finditer(text) if each[1] == command), None)
     assert found is not None, text
@@ -60,14 +60,14 @@ def do(job: MemoryJob, text: str, command: str, *sources: Source) -> None:
     job.batch()
 
 
-def changed(job: MemoryJob, **settings: Any) -> MemoryJob:
+def with_rules(job: MemoryJob, **settings: Any) -> MemoryJob:
     """The job started again with other settings."""
     job.restarted()
     job.settings = replace(job.settings, **settings)
     return job
 
 
-def check(job: MemoryJob, expected: Rows, table: str = "t") -> None:
+def check_equal(job: MemoryJob, expected: Rows, table: str = "t") -> None:
     """Nothing waits, and the table is its source, also behind another change."""
     waiting = [name for name in job.state.tables() if job.state.table(name).parked is not None]
     assert waiting == [], [job.state.table(name).parked for name in waiting]
@@ -85,7 +85,7 @@ def test_a_key_that_has_changed(tmp_path: Path, later: SourceTable, is_by_hand: 
     with memory_job(tmp_path) as job:
         job.batch(T.insert({"id": 1, "v": 1}))
         job.batch(later.insert({"id": 2, "v": 2}))
-        source = Source(later, [{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+        source = Live(later, [{"id": 1, "v": 1}, {"id": 2, "v": 2}])
         reason = reason_of(job)
         if is_by_hand:
             assert "signal execute-snapshot for the source table, drop t, and run" in reason
@@ -94,7 +94,7 @@ def test_a_key_that_has_changed(tmp_path: Path, later: SourceTable, is_by_hand: 
             job.batch(*(source.table.read(row, snapshot="true") for row in source.rows))
         else:
             do(job, reason, "resnapshot", source)
-        check(job, source.rows)
+        check_equal(job, source.rows)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_a_change_that_the_rules_refuse(tmp_path: Path, kind: str, changes: list
         reason = reason_of(job)
         word = re.search(rf"schema-changes.{kind}=fail fix='set it to ([\w-]+)", reason)
         assert word is not None, reason
-        do(changed(job, schema_changes={kind: word[1]}), reason, "resume")
-        check(job, expected)
+        do(with_rules(job, schema_changes={kind: word[1]}), reason, "resume")
+        check_equal(job, expected)
 
 
 def test_a_truncate_in_a_topic_of_several_partitions(tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ def test_a_truncate_in_a_topic_of_several_partitions(tmp_path: Path) -> None:
         LogTopics(job.settings.properties).create_topic(T.topic, bucket_count=3)
         job.batch(*(T.insert({"id": number, "v": 1}) for number in range(9)))
         job.batch(T.truncate(), T.insert({"id": 20, "v": 1}), T.insert({"id": 21, "v": 1}))
-        source = Source(T, [{"id": 20, "v": 1}, {"id": 21, "v": 2}, {"id": 22, "v": 3}])
+        source = Live(T, [{"id": 20, "v": 1}, {"id": 21, "v": 2}, {"id": 22, "v": 3}])
         job.send(T.update({"id": 21, "v": 2}), T.insert({"id": 22, "v": 3}), T.insert({"id": 23, "v": 3}))
         job.send(T.delete({"id": 23, "v": None}))
         do(job, reason_of(job), "resnapshot", source)
-        check(job, source.rows)
+        check_equal(job, source.rows)
         job.batch(*(T.update({"id": number, "v": 9}) for number in range(20, 30)))
-        check(job, [{"id": number, "v": 9} for number in range(20, 30)])
+        check_equal(job, [{"id": number, "v": 9} for number in range(20, 30)])
 
 
 def test_two_source_tables_with_one_name(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_two_source_tables_with_one_name(tmp_path: Path) -> None:
         reason = reason_of(job)
         rule = re.search(r'\{from: (\S+), to: "(\S+)"\}', reason)
         assert rule is not None, reason
-        changed(job, naming=Naming(rules=(NameRule(source=rule[1], to=rule[2]),)))
-        do(job, reason, "resnapshot", Source(one, [{"id": 1, "v": 1}]), Source(two, [{"id": 1, "v": 2}]))
-        check(job, [{"id": 1, "v": 1}], "public_t")
-        check(job, [{"id": 1, "v": 2}], "sales_t")
+        with_rules(job, naming=Naming(rules=(NameRule(source=rule[1], to=rule[2]),)))
+        do(job, reason, "resnapshot", Live(one, [{"id": 1, "v": 1}]), Live(two, [{"id": 1, "v": 2}]))
+        check_equal(job, [{"id": 1, "v": 1}], "public_t")
+        check_equal(job, [{"id": 1, "v": 2}], "sales_t")
 
 
 def test_a_table_name_with_a_dot(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_table_name_with_a_dot(tmp_path: Path) -> None:
         reason = reason_of(job, "tab.dot")
         rule = re.search(r'\{from: (\S+), to: "(\S+)"\}', reason)
         assert rule is not None, reason
-        changed(job, naming=Naming(rules=(NameRule(source=rule[1], to=rule[2]),)))
-        do(job, reason, "resnapshot", Source(source, [{"id": 1, "v": 1}]))
-        check(job, [{"id": 1, "v": 1}], "sch_tab_dot")
+        with_rules(job, naming=Naming(rules=(NameRule(source=rule[1], to=rule[2]),)))
+        do(job, reason, "resnapshot", Live(source, [{"id": 1, "v": 1}]))
+        check_equal(job, [{"id": 1, "v": 1}], "sch_tab_dot")
 
 
 def bare(record: Record) -> Record:
@@ -176,8 +176,8 @@ def test_records_without_schema_parts(tmp_path: Path) -> None:
         job.batch(bare(T.insert({"id": 1, "v": 1})))
         reason = reason_of(job)
         assert "declare the columns of the table" in reason
-        do(changed(job, tables={"t": TableSettings(columns=columns, key=("id",))}), reason, "resume")
-        check(job, [{"id": 1, "v": 1}])
+        do(with_rules(job, tables={"t": TableSettings(columns=columns, key=("id",))}), reason, "resume")
+        check_equal(job, [{"id": 1, "v": 1}])
 
 
 @pytest.mark.parametrize("way", ["exclude", "say"])
@@ -190,11 +190,11 @@ def test_a_column_that_loses_something(tmp_path: Path, way: str) -> None:
         if way == "exclude":
             found = re.search(r"columns: \{exclude: \['(.*?)'\]\}", reason)
             assert found is not None, reason
-            do(changed(job, excluded=(found[1],)), reason, "resume")
+            do(with_rules(job, excluded=(found[1],)), reason, "resume")
         else:
             assert "types: {lossy: say}" in reason
-            do(changed(job, types=TypeRules()), reason, "resume")
-        check(job, [{"id": 1} if way == "exclude" else {"id": 1, "i": 5}])
+            do(with_rules(job, types=TypeRules()), reason, "resume")
+        check_equal(job, [{"id": 1} if way == "exclude" else {"id": 1, "i": 5}])
 
 
 @pytest.mark.parametrize("has_topic_ids", [True, False])
@@ -204,17 +204,17 @@ def test_a_topic_that_was_made_again(tmp_path: Path, has_topic_ids: bool, comman
     with memory_job(tmp_path) as job:
         job.has_topic_ids = has_topic_ids
         job.batch(*(T.insert({"id": number, "v": 1}) for number in range(5)))
-        made_again(job, T.topic)
+        recreate_topic(job, T.topic)
         job.batch(T.insert({"id": 1, "v": 2}))
         reason = reason_of(job)
         rows = [{"id": 1, "v": 2}, {"id": 7, "v": 7}]
-        do(job, reason, command, Source(T, rows))
+        do(job, reason, command, Live(T, rows))
         if command == "resume":
             rows = [{"id": number, "v": 2 if number == 1 else 1} for number in range(5)]
-        check(job, rows)
+        check_equal(job, rows)
 
 
-def made_again(job: MemoryJob, topic: str) -> None:
+def recreate_topic(job: MemoryJob, topic: str) -> None:
     topics = LogTopics(job.settings.properties)
     topics.delete_topic(topic)
     topics.create_topic(topic, bucket_count=1)
@@ -229,5 +229,5 @@ def test_a_snapshot_that_begins_again_of_source_tables_without_keys_in_one_table
         job.batch(one.read(row, snapshot="first"), one.read(row, snapshot="last"))
         reason = reason_of(job)
         assert "would be counted twice" in reason
-        do(job, reason, "resnapshot", Source(one, [row, row]), Source(two, [row]))
-        check(job, [row, row, row])
+        do(job, reason, "resnapshot", Live(one, [row, row]), Live(two, [row]))
+        check_equal(job, [row, row, row])
