@@ -37,7 +37,7 @@ class Follower:
             return
         if place.to is None and place.at.snapshot_id > number:
             self.must_fail = True
-        elif place.to is not None:
+        elif place.to is not None or place.at.newest_id > number:
             self.may_fail = True
 
     @property
