@@ -204,6 +204,26 @@ def add(play: Play, name: str, branch: str = MAIN) -> None:
     line.content = replace(line.content, columns=(*line.content.columns, new))
 
 
+def grow(play: Play, rows: list[Mapping[str, Any]], name: str, wide: bool = False) -> None:
+    """Rows with a column that the table has not, ``new`` is its value, and perhaps a wider one: a writer adds them."""
+    line = play.main
+    if name in line.content.slots() or play.cell["new columns"] == "refused" or play.shape.log_is_as_given:
+        raise SkippedError
+    slot = f"{name}{play.serial + 1}"
+    known = (replace(each, type=pa.int64()) if wide and each.slot == "a" else each for each in line.content.columns)
+    columns = (*known, Column(slot, name, pa.int32()))
+    rows = [{**{key: value for key, value in row.items() if key != "new"}, slot: row["new"]} for row in rows]
+    if "op" in play.shape.types:
+        rows = [{**row, "op": "+I"} for row in rows]
+    records = [("+I", play.values(row, columns)) for row in rows]
+    with refusable("name", "log", "known by all their values"):
+        line.table.write(play.arrow(rows, columns, None))
+    play.serial += 1
+    line.table = play.catalog.table(NAME)
+    line.content = replace(line.content, columns=columns)
+    play.observe(line, line.content.written(records, now_ms=play.clock.ms), is_all_seen=_shows_at_once(play))
+
+
 def drop(play: Play, column: str) -> None:
     """A column goes."""
     line = play.main
@@ -402,8 +422,8 @@ Operation = Callable[..., None]
 OPERATIONS: Final[Mapping[str, Operation]] = {
     each.__name__: each
     for each in (
-        write, overwrite, delete, compact, tag, untag, save, unsave, expire, rollback, restore, wait, add, drop, rename,
-        widen, reopen, drop_partition, rescale, clean, manifests, reindex, branch, unbranch, merge,
+        write, overwrite, delete, compact, tag, untag, save, unsave, expire, rollback, restore, wait, add, grow, drop,
+        rename, widen, reopen, drop_partition, rescale, clean, manifests, reindex, branch, unbranch, merge,
     )
 }  # fmt: skip
 """By name; each is called with the history as it is played, and the arguments of its step."""
