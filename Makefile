@@ -54,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table soak-cdc lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -158,16 +158,19 @@ statements: venv ## random statements and conditions against plain Parquet, with
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)
 
-soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job and soak-table; before a release
+soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job, soak-table and soak-cdc; before a release
 	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
-	$(MAKE) soak-job soak-table ARGS=
+	$(MAKE) soak-job soak-table soak-cdc ARGS=
 
 soak-job: venv jars ## a job through kills, freezes and outages; MINUTES=60; its page is .bench/soak.html
 	$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 soak-table: venv ## processes that race on one table, killed and frozen; MINUTES=60, ARGS='--seed 7 --kind keyed'
 	$(PY) -m tests.soak.table --minutes $(MINUTES) $(ARGS)
+
+soak-cdc: venv jars jars-peers ## years of migrations in a captured database, under kills; MINUTES=60, ARGS='--seed 7'
+	$(PY) -m tests.soak.cdc --minutes $(MINUTES) $(ARGS)
 
 lint: venv ## format, lint, types and the import rules, without changing anything
 	$(VENV)/bin/ruff format --check $(CHECKED)

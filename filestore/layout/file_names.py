@@ -2,13 +2,13 @@
 
 Manifests, lists, snapshots, savepoints and messages of the log name files, which readers open and housekeeping
 deletes. A stranger who can write to one of them could name a file anywhere else. So names are checked where they are
-decoded, and paths outside of the table only count below the places that the table's options name.
+decoded, and paths outside of the table only count below the places that who opens it allows.
 """
 
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lsm.errors import InvalidInputError
@@ -51,17 +51,13 @@ def local_path(path: str) -> str:
     return _LOCAL.sub("", path)
 
 
-def external_roots(options: Mapping[str, str], allowed: str | None) -> tuple[str, ...]:
-    """The directories outside of a table in which its files may lie: its options name them, and its opener allows them.
+def external_roots(allowed: str | None) -> tuple[str, ...]:
+    """The directories outside of tables in which their files may lie: its opener's word, with commas between them.
 
-    Args:
-        options: of the table. Source: Paimon CoreOptions.
-        allowed: by its opener, with commas between them.
+    What a table names today (Paimon's ``data-file.external-paths``) decides where other engines put new files. Older
+    ones stay where they are, and only manifests know where.
     """
-    named = [root for key in EXTERNAL_OPTIONS for root in _roots(options.get(key))]
-    may = _roots(allowed)
-    inner = (each for each in may if is_inside(each, named))
-    return tuple(dict.fromkeys([*(each for each in named if is_inside(each, may)), *inner]))
+    return tuple(allowed_roots(allowed))
 
 
 def check_inner(directory: str, root: str, allowed: str | None) -> None:
@@ -70,7 +66,7 @@ def check_inner(directory: str, root: str, allowed: str | None) -> None:
     Raises: InvalidInputError naming option and value.
     """
     place = posixpath.normpath(f"{local_path(root)}/{directory.strip('/')}")
-    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *_roots(allowed))]):
+    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *allowed_roots(allowed))]):
         raise InvalidInputError(
             f"the data of a table is outside of its directory: option=data-file.path-directory value={directory!r} "
             f"path={place} fix='open it by a catalog with external-paths.allowed={place}, if you trust the table'"
@@ -82,7 +78,8 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
     return is_below(f"{path.rstrip('/')}/", roots)
 
 
-def _roots(text: str | None) -> list[str]:
+def allowed_roots(text: str | None) -> list[str]:
+    """The directories of an option, which has commas between them; none where it is not given."""
     return [root.strip() for root in (text or "").split(",") if root.strip()]
 
 
@@ -91,7 +88,8 @@ def is_below(path: str, roots: Sequence[str]) -> bool:
     parts = local_path(path).split("/")
     if not path or any(part in {".", ".."} or _has_controls(part) for part in parts):
         return False
-    return any(local_path(path).startswith(f"{local_path(root).rstrip('/')}/") for root in roots if root.strip("/"))
+    places = (local_path(root).rstrip("/") for root in roots)
+    return any(local_path(path).startswith(f"{place}/") for place in places if place)
 
 
 def _has_controls(part: str) -> bool:
