@@ -264,8 +264,8 @@ class Catalog:
 
         Args:
             name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.
-            changes: see ``filestore.evolution.schema_change``; applied in order. ``log.system`` gives the table a log
-                or takes it away; only where the log is may be changed with it.
+            changes: ``AddColumn``, ``SetOption`` and their like, in ``fluvial``; applied in order. ``log.system`` gives
+                the table a log or takes it away; only where the log is may be changed with it.
 
         Raises:
             InvalidInputError: no such table, or a change is refused and why; nothing has changed.

@@ -174,7 +174,7 @@ class TableStore:
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
             format=self.options.manifest_format,
-            external_roots=external_roots(self.schema.options, self.allowed_outside),
+            external_roots=external_roots(self.allowed_outside),
         )
 
     def with_options(self, options: Mapping[str, str]) -> Self:

@@ -1,36 +1,36 @@
 """A real Kafka broker on this machine, for tests, demos and single-machine use.
 
-One KRaft node without security, on 127.0.0.1. All state lives in ``data_dir``: the data, the ports, the log and the
-process id. Any process can ask for the status or stop the broker, and a restart after a stop or a kill finds the same
-port and the same records.
+One KRaft node, without TLS. All state lives in ``data_dir``: the data, the ports, the password, the log and the process
+id. Any process of the same user can ask for the status or stop the broker, and a restart after a stop or a kill finds
+the same port and the same records.
 """
 
 import contextlib
-import json
 import os
 import random
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from engine.broker.class_archive import NewArchive, archive_of, options_of
 from engine.broker.jars import broker_jars, find_java
+from engine.broker.listening import HERE, Listening, write_own
+from engine.runtime.logs import is_loopback
 from lsm.errors import InvalidInputError, UnavailableError
 
-HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 30.0
 
@@ -40,11 +40,6 @@ _POLL_S: Final = 0.05
 _CLUSTER_PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={log_dir}
 auto.create.topics.enable=false
 # after a kill, the new process is fenced until the old session expires: 3 s instead of 9
@@ -103,6 +98,7 @@ class BrokerStatus:
     running: bool
     pid: int | None  # None when not running
     bootstrap_servers: str | None  # None before the first start; kept after a stop
+    client_options: Mapping[str, str]  # address and login, the password as a reference to its file; {} before
     data_dir: Path
     log_file: Path
 
@@ -113,6 +109,10 @@ class Broker:
     Args:
         data_dir: created if missing.
         port: 0 reuses the port of the last start, or picks a free one the first time.
+        host: where it listens, by the name or address by which clients reach it; None: as at the last start, the first
+            time 127.0.0.1.
+        has_login: whether clients need the login; None: as at the last start, the first time where ``host`` is not only
+            of this machine.
         detached: True: the broker outlives this process (``fluvial broker start``); False: it stops when the calling
             thread dies.
         heap_mb: Java heap; 256 serves a few hundred thousand records a second.
@@ -124,12 +124,15 @@ class Broker:
         data_dir: Path | str,
         *,
         port: int = 0,
+        host: str | None = None,
+        has_login: bool | None = None,
         detached: bool = False,
         heap_mb: int = 256,
         jars: Sequence[Path] | None = None,
     ) -> None:
         self.data_dir = Path(data_dir).absolute()
-        self._requested_port = port
+        asked = {"port": port or None, "host": host, "has_login": has_login}
+        self._asked: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         self._detached = detached
         self._heap_mb = heap_mb
         self._jars = jars
@@ -145,24 +148,30 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients.
+        """``host:port`` for clients. Raises: InvalidInputError: the broker was never started; call `start` first."""
+        return self._listening.servers
 
-        Raises:
-            InvalidInputError: the broker was never started; call `start` first.
-        """
-        known = self.status().bootstrap_servers
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """Address and login of a client, with the password. Raises: InvalidInputError: it was never started."""
+        return self._listening.client_options(self.data_dir, shown=False)
+
+    @property
+    def _listening(self) -> Listening:
+        known = Listening.of(self.data_dir)
         if known is None:
             raise InvalidInputError(f"broker was never started: data_dir={self.data_dir}")
         return known
 
     def status(self) -> BrokerStatus:
         """Status from the directory and the process table; never waits."""
-        ports = self._ports()
+        known = Listening.of(self.data_dir)
         pid = self._live_pid()
         return BrokerStatus(
             running=pid is not None,
             pid=pid,
-            bootstrap_servers=f"{HOST}:{ports[0]}" if ports else None,
+            bootstrap_servers=None if known is None else known.servers,
+            client_options={} if known is None else known.client_options(self.data_dir, shown=True),
             data_dir=self.data_dir,
             log_file=self._file("broker.log"),
         )
@@ -171,21 +180,19 @@ class Broker:
         """Start and wait until transactions work. Does nothing if the broker is already running.
 
         Raises:
-            InvalidInputError: Java is missing or too old, or the broker already runs on another port.
-            UnavailableError: the broker exited or timed out, its port is taken, or the jars cannot be fetched.
+            InvalidInputError: Java is missing or too old, a port is taken, or the broker already runs at another
+                address or with another login.
+            UnavailableError: the broker exited or timed out, or the jars cannot be fetched.
         """
         if self._live_pid() is not None:
-            if self._requested_port not in (0, *self._ports()[:1]):
-                raise InvalidInputError(
-                    f"broker runs on another port: {self.bootstrap_servers=} wanted={self._requested_port}"
-                )
+            self._check_same()
             return self
         deadline = time.monotonic() + timeout_s
         java, jars = find_java(), self._jars or broker_jars()
-        port = self._prepare()
+        self._prepare()
         self._format(java, jars)
         self._spawn(java, jars)
-        while not _answers_metadata(port):
+        while not self._answers():
             self._check_start(deadline, timeout_s)
             time.sleep(_POLL_S)
         self._warm_up(deadline)
@@ -219,12 +226,23 @@ class Broker:
     def _file(self, name: str) -> Path:
         return self.data_dir / name
 
-    def _ports(self) -> tuple[int, ...]:
-        try:
-            stored = json.loads(self._file("ports.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return ()
-        return (int(stored["port"]), int(stored["controller_port"]))
+    def _check_same(self) -> None:
+        known = self._listening
+        wanted = replace(known, **self._asked)
+        if wanted != known:
+            raise InvalidInputError(
+                f"broker runs on another port or address, or with another login: {known=!s} {wanted=!s} "
+                "fix=stop it, and start it again"
+            )
+
+    def _wanted(self, known: Listening | None) -> Listening:
+        """As at the last start, but for what is asked; an address that others reach has a login unless one says no."""
+        if known is None:
+            port = self._asked.get("port") or _free_port()
+            known = Listening(port=port, controller_port=_free_port(other_than=port))
+        host = self._asked.get("host", known.host)
+        has_login = known.has_login if host == known.host else not is_loopback(host)
+        return replace(known, **{"has_login": has_login, **self._asked})
 
     def _live_pid(self) -> int | None:
         if self._process is not None:
@@ -239,24 +257,20 @@ class Broker:
     def _prepare(self) -> int:
         self._file("kafka-logs").mkdir(parents=True, exist_ok=True)
         self._file("kafka-logs").chmod(0o700)  # other users of the machine read no records
-        known = self._ports()
-        port = self._requested_port or (known[0] if known else _free_port())
-        controller_port = known[1] if known else _free_port(other_than=port)
-        for wanted in (port, controller_port):
-            if not _is_free(wanted):
-                raise UnavailableError(
-                    f"port is taken: port={wanted} data_dir={self.data_dir}"
+        listening = self._wanted(Listening.of(self.data_dir))
+        for wanted, host in ((listening.port, listening.host), (listening.controller_port, HERE)):
+            if not _is_free(wanted, host):
+                raise InvalidInputError(
+                    f"port is taken: port={wanted} host={host} data_dir={self.data_dir}"
                     " fix=stop what listens there or start with another port"
                 )
-        _write(self._file("ports.json"), json.dumps({"port": port, "controller_port": controller_port}))
-        _write(self._file("log4j2.properties"), _LOG4J_PROPERTIES.format(log_file=self._file("broker.log")))
-        _write(
+        listening.keep(self.data_dir)
+        write_own(self._file("log4j2.properties"), _LOG4J_PROPERTIES.format(log_file=self._file("broker.log")))
+        write_own(
             self._file("server.properties"),
-            _CLUSTER_PROPERTIES.format(
-                host=HOST, port=port, controller_port=controller_port, log_dir=self._file("kafka-logs")
-            ),
+            listening.server_properties(self.data_dir) + _CLUSTER_PROPERTIES.format(log_dir=self._file("kafka-logs")),
         )
-        return port
+        return listening.port
 
     def _java_command(self, java: Path, jars: Sequence[Path], heap_mb: int, main: str) -> list[str]:
         return [
@@ -297,7 +311,7 @@ class Broker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, umask=0o077
             )
-        _write(self._file("broker.pid"), str(self._process.pid))
+        write_own(self._file("broker.pid"), str(self._process.pid))
 
     def _check_start(self, deadline: float, timeout_s: float) -> None:
         assert self._process is not None
@@ -317,10 +331,18 @@ class Broker:
         ]
         return f"log_file={self._file('broker.log')} last_lines={_tail(''.join(texts))!r}"
 
+    def _answers(self) -> bool:
+        """Whether the broker is registered: requests for its versions are answered too early to be a sign."""
+        client = AdminClient({**self.client_properties, "log_level": 0, "reconnect.backoff.ms": 20})
+        try:
+            return bool(client.list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            return False
+
     def _warm_up(self, deadline: float) -> None:
         """Run one transaction: a new broker's first one waits a second for the coordinator's topic."""
-        quiet = {"bootstrap.servers": self.bootstrap_servers, "transactional.id": "fluvial.broker-warm-up"}
-        producer = Producer({**quiet, "log_level": 0})
+        quiet = {"transactional.id": "fluvial.broker-warm-up", "log_level": 0}
+        producer = Producer({**self.client_properties, **quiet})
         while True:
             try:
                 producer.init_transactions(max(1.0, deadline - time.monotonic()))
@@ -343,22 +365,6 @@ def make_class_archive() -> None:
             pass
 
 
-def _answers_metadata(port: int) -> bool:
-    """True when a Metadata request (version 1, no topics) returns a broker, which means that it is registered.
-
-    ApiVersions requests are answered too early to be a sign.
-    """
-    client = b"fluvial"
-    request = struct.pack(">hhih", 3, 1, 0, len(client)) + client + struct.pack(">i", 0)
-    try:
-        with socket.create_connection((HOST, port), timeout=1.0) as connection, connection.makefile("rb") as answer:
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            _size, _correlation_id, broker_count = struct.unpack(">iii", answer.read(12))
-    except (OSError, struct.error):
-        return False
-    return int(broker_count) > 0
-
-
 def _free_port(other_than: int = 0) -> int:
     for port in random.SystemRandom().sample(_PORTS, k=len(_PORTS)):
         if port != other_than and _is_free(port):
@@ -366,12 +372,12 @@ def _free_port(other_than: int = 0) -> int:
     raise UnavailableError(f"no free port: first={_PORTS.start} last={_PORTS.stop - 1}")
 
 
-def _is_free(port: int) -> bool:
+def _is_free(port: int, host: str = HERE) -> bool:
     with socket.socket() as probe:
         # as the broker does: connections in TIME_WAIT do not block the port
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True
@@ -391,10 +397,3 @@ def _command_line(pid: int) -> str:
 
 def _tail(text: str, lines: int = 12) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace `path` atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

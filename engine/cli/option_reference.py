@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from engine.kafka.options import SOURCE_CLIENT_PREFIX, SourceValues
-from engine.request.option_check import CLIENT_PREFIX
+from engine.request.option_check import CLIENT_PREFIX, REGISTRY_PREFIX
 from engine.request.place_options import PlaceOptions, RowOptions
 from engine.request.writer_options import WriterOptions
 from filestore.options.catalog_options import CATALOG_ALIASES, STORE_PREFIX, TABLE_DEFAULT_PREFIX, CatalogOptions
@@ -103,7 +103,7 @@ def _others() -> Iterator[str]:
     yield "\n## Writers\n"
     yield 'Of `sink(table, {...})`, `Table.write`, `append` and `overwrite`, SQL, and `format("fluvial")`.\n'
     yield from _rows(WriterOptions.declared.values())
-    yield f"- `{CLIENT_PREFIX}*`: properties of the Kafka clients of this writer.\n"
+    yield f"- `{CLIENT_PREFIX}*`, `{REGISTRY_PREFIX}*`: properties of the clients of this reader or writer.\n"
     yield '## Readers and writers of `format("fluvial")`\n'
     yield "Options of the catalog are given beside these.\n"
     yield from _rows([*PlaceOptions.declared.values(), *RowOptions.declared.values()])

@@ -22,7 +22,7 @@ from filestore.options.option import similar
 from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
 from filestore.schema.schema_store import new_schema
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, ManyProblemsError
 
 JobCheck = tuple[KeyPath, Callable[[], object]]
 
@@ -50,12 +50,12 @@ def check_job(
         try:
             check()
         except InvalidInputError as error:
-            problems.append(f"{error} {job.where(path)}")
+            problems.append(" ".join(f"{error} {job.where(path)}".split()))
     if problems:
-        text = "; ".join(problems)
+        text = "\n".join(problems)
         for secret in job.secrets:
             text = text.replace(secret, "******")
-        raise InvalidInputError(text)
+        raise ManyProblemsError(text)
 
 
 def check_table_options(job: JobConfig, name: str) -> dict[str, str]:

@@ -13,9 +13,10 @@ from engine.log.retention import OffsetLostError, kept_ranges
 from engine.log.table_log import TableLog
 from filestore.changelog.log_gap import is_sync_user
 from filestore.table_store import TableStore
+from logstore.log.batch_rows import OffsetRun, decided_by, is_copy, own_marker
 from logstore.log.control_record import claimant_of
 from logstore.log.log_reader import MARKER, read_range
-from logstore.log.marker import CommitMarker, LogTail, decode_marker
+from logstore.log.marker import CommitMarker, LogTail
 from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import CorruptDataError
 
@@ -63,92 +64,87 @@ def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
 
 
 def strange_records(store: TableStore, log: TableLog) -> Iterator[LogFault]:
-    """Read the log up to the newest snapshot: records that are in no batch of the table, one fault for each bucket.
+    """Read the log: records that are no rows of the table's batches, one fault for each bucket.
 
-    Today's writers commit no batch among such records; they are of a time before, or another engine's.
+    Fluvial's readers leave them out, and its writers commit nothing behind them: so they are of a time before, or at
+    the end of the log.
 
     Raises: as ``read_range``.
     """
     known = log.position(store.log_offsets_at(store.snapshots.latest()) or {})
-    earliest = log.checked_topics().earliest_offsets(log.topic, range(log.bucket_count))
-    for bucket, end in known.items():
+    topics = log.checked_topics()
+    earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
+    for bucket, end in topics.end_offsets(log.topic, range(log.bucket_count)).items():
         first = min(max(log.first_offset, earliest.get(bucket, 0)), end)
         wanted = LogRange(bucket=bucket, start_offset=first, end_offset=end)
         records = read_range(log.properties, topic=log.topic, log_range=wanted, columns=_OF_RECORDS)
-        runs = strange_runs(records, log, bucket)
+        runs = strange_runs(records, log, bucket, known_end=known.get(bucket, 0))
         if runs:
             count = sum(stop - start for start, stop in runs)
             yield LogFault(
                 subject=f"{log.topic} bucket {bucket}",
-                problem=f"records of other programs are among the table's, and readers of the topic take them for rows:"
-                f" records={count} first_offset={runs[0][0]} last_offset={runs[-1][1] - 1} "
-                "cause=a stranger, or Flink with log.system=kafka "
+                problem=f"records of other programs are among the table's, and other readers of the topic take them for"
+                f" rows: records={count} first_offset={runs[0][0]} last_offset={runs[-1][1] - 1} "
+                "cause=a stranger, or a job of Flink that has not committed "
                 "fix='let only writers of the table write to the topic; CALL sys.reset_log'",
                 refuses_writers=False,
             )
 
 
 _OF_RECORDS: Final = ("offset", "key", "value", MARKER.name)
-_Run = tuple[int, int]  # first offset, and the one behind the last
 
 
-def strange_runs(records: Iterable[pa.RecordBatch], log: TableLog, bucket: int) -> list[_Run]:
-    """The records that are in no batch, as runs of offsets, in order.
+def strange_runs(records: Iterable[pa.RecordBatch], log: TableLog, bucket: int, *, known_end: int) -> list[OffsetRun]:
+    """The records that are no rows of the table, see ``batch_rows``, as runs of offsets, in order.
 
-    A batch is its marker's rows up to the marker; control records are none. Markers without a signature count, in a
-    table with a key, until the first one that has it: they are of a time before the key.
+    Control records are none. Of a time before the table had a key nothing is known: none is either.
+
+    Args:
+        records: of the bucket.
+        log: of the table.
+        bucket: of the log.
+        known_end: the newest snapshot's offset: what is before it, and behind the last marker, is another engine's.
     """
-    found: list[_Run] = []
-    pending: list[_Run] = []  # behind the last marker
+    found: list[OffsetRun] = []
+    pending: list[OffsetRun] = []  # behind the last marker
     last: CommitMarker | None = None
-    is_signed = False
     for batch in records:
         offsets = batch["offset"].to_numpy()
         begun = 0
         for place in np.flatnonzero(batch[MARKER.name].is_valid()).tolist():
-            header, end = batch[MARKER.name][place].as_py(), int(offsets[place]) + 1
+            header, offset = batch[MARKER.name][place].as_py(), int(offsets[place])
             if claimant_of(header) is not None and batch["key"][place].as_py() is None:
                 if not batch["value"][place].as_py():
                     pending += _runs(offsets[begun:place])
                     begun = place + 1
                 continue
-            has_mac = log.key is not None and log.key.has_signed(header, bucket)
-            try:
-                marker = decode_marker(header, record_offset=end - 1)
-            except CorruptDataError:
+            marker = own_marker(header, offset, bucket=bucket, table_id=log.table_id, key=log.key)
+            if marker is None or is_copy(marker, last):
                 continue
-            if marker.table_id not in (None, log.table_id) or (is_signed and not has_mac):
-                continue
-            is_signed = is_signed or has_mac
             pending += _runs(offsets[begun : place + 1])
             begun = place + 1
-            found += _before(pending, _first_row(marker, last))
+            found += _within(pending, decided_by(marker, last).strangers)
             pending, last = [], marker
         pending += _runs(offsets[begun:])
-    return _joined([*found, *pending])
+    return _joined([*found, *_within(pending, (known_end, _NO_END))])
 
 
-def _first_row(marker: CommitMarker, last: CommitMarker | None) -> int:
-    """Where the rows begin that one transaction put before its marker."""
-    first = marker.end_offset - marker.row_count
-    if marker.start_offset == first:
-        return first  # the whole batch, or its first chunk
-    is_next = last is not None and not last.is_final and last.start_offset == marker.start_offset
-    return first + last.row_count if is_next and last is not None else marker.start_offset
+_NO_END: Final = 1 << 63
 
 
-def _before(runs: Iterable[_Run], end: int) -> Iterator[_Run]:
-    return ((start, min(stop, end)) for start, stop in runs if start < end)
+def _within(runs: Iterable[OffsetRun], wanted: OffsetRun) -> Iterator[OffsetRun]:
+    cut = ((max(start, wanted[0]), min(stop, wanted[1])) for start, stop in runs)
+    return ((start, stop) for start, stop in cut if start < stop)
 
 
-def _runs(offsets: NDArray[np.int64]) -> Iterator[_Run]:
+def _runs(offsets: NDArray[np.int64]) -> Iterator[OffsetRun]:
     for each in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1):
         if len(each):
             yield int(each[0]), int(each[-1]) + 1
 
 
-def _joined(runs: Iterable[_Run]) -> list[_Run]:
-    found: list[_Run] = []
+def _joined(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
+    found: list[OffsetRun] = []
     for start, stop in runs:
         if found and found[-1][1] == start:
             found[-1] = found[-1][0], stop

@@ -1,23 +1,32 @@
-"""What retention has removed of a table's log: rows that a reader needs, or only what lies between them.
+"""A range of a table's log without what is not the table's; and what retention has removed of it.
 
 The first offset in the log is looked at by planners, and again by tasks when the broker refuses an offset, because
-retention continues. What lay in the gap is in no case known to the broker: snapshots and markers show it.
+retention continues. What lay in the gap is in no case known to the broker: snapshots and markers show it. They also
+show which records are rows of the table's batches, see ``batch_rows``.
 """
 
+import logging
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from engine.log.table_log import TableLog
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, with_befores
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, carried_offsets, with_befores
 from filestore.table_store import TableStore
+from logstore.log.batch_rows import BatchRows, Decided, decided_ahead, own_marker
 from logstore.log.gap import BatchEnds, GapContent, gap_content
 from logstore.log.kept_consumers import RangeConsumers
-from logstore.log.log_reader import RecordsLostError, read_range
-from logstore.log.marker import read_marker, read_tail
+from logstore.log.log_reader import MARKER, RecordsLostError, read_range
+from logstore.log.marker import CommitMarker, read_marker, read_tail
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError
+
+logger = logging.getLogger("fluvial.log")
 
 _CAUSES: Final = {
     GapContent.ROWS: "retention removed them before they were read",
@@ -63,16 +72,20 @@ def kept_records(
 ) -> Iterator[pa.RecordBatch]:
     """The committed records of a range in offset order, as ``read_range`` gives them; those left, if no row is lost.
 
-    With ``kept`` by the consumers of a reader that follows the log.
+    Of a log with a key without what other programs wrote among them. With ``kept`` by the consumers of a reader that
+    follows the log.
 
     Raises:
         OffsetLostError: rows are lost, or may be.
         CorruptDataError: the log is shorter than it was, or the topic is gone.
         UnavailableError: no progress in time.
     """
+    rows = None if log.key is None else _batch_rows(store, log, wanted.bucket)
     while True:
         try:
-            yield from read_range(log.properties, topic=log.topic, log_range=wanted, columns=columns, kept=kept)
+            yield from read_range(
+                log.properties, topic=log.topic, log_range=wanted, columns=columns, kept=kept, rows=rows
+            )
         except RecordsLostError as lost:
             if lost.wanted_offset >= lost.earliest_offset:
                 raise  # shorter than it was
@@ -85,7 +98,68 @@ def kept_records(
                     "the longest pause of a reader"
                 ) from lost
         else:
-            return
+            break
+    if rows is not None and rows.left_out:
+        logger.warning(
+            "records of other programs in the log are left out: table=%s topic=%s bucket=%d range=%d..%d records=%d "
+            "fix='fluvial verify --rows counts them; let only writers of the table write to the topic'",
+            store.name, log.topic, wanted.bucket, wanted.start_offset, wanted.end_offset, rows.left_out,
+        )  # fmt: skip
+
+
+def end_of_batches(log: TableLog, bucket: int, start: int, end: int) -> int:
+    """The end of the last batch, or chunk of one, between two offsets of a bucket; ``start``: there is none.
+
+    Raises: UnavailableError: no progress in time.
+    """
+    if end - start <= 1:
+        return end
+    with suppress(CorruptDataError):  # the last record is no batch's
+        tail = replace(log, key=None if log.key is None or log.key.secret is None else log.key).tail(bucket)
+        if not tail.is_foreign:
+            return end
+    return max((each.end_offset for each in _markers(log, bucket, start, end) if each is not None), default=start)
+
+
+def _markers(log: TableLog, bucket: int, start: int, end: int) -> Iterator[CommitMarker | None]:
+    """Of the records between two offsets that have a header, in order; None: it is no marker of the table."""
+    wanted = LogRange(bucket=bucket, start_offset=start, end_offset=end)
+    for records in read_range(log.properties, topic=log.topic, log_range=wanted, columns=("offset", MARKER.name)):
+        found = records.filter(records[MARKER.name].is_valid())
+        for header, offset in zip(found[MARKER.name].to_pylist(), found["offset"].to_pylist(), strict=True):
+            yield own_marker(header, offset, bucket=bucket, table_id=log.table_id, key=log.key)
+
+
+def _batch_rows(store: TableStore, log: TableLog, bucket: int) -> BatchRows:
+    def look_ahead(offset: int) -> Decided:
+        end = _end_behind(store, bucket, log.generation, offset)
+        markers = partial(_markers, log, bucket)
+        try:
+            return decided_ahead(offset, end=end, markers=markers, log_end=lambda: log.end_offsets()[bucket])
+        except RecordsLostError as lost:
+            return Decided(end_offset=max(offset + 1, lost.earliest_offset), strangers=(0, 0))
+
+    return BatchRows(
+        marker_at=partial(own_marker, bucket=bucket, table_id=log.table_id, key=log.key), look_ahead=look_ahead
+    )
+
+
+def _end_behind(store: TableStore, bucket: int, generation: int, offset: int) -> int | None:
+    """The end of the first batch behind an offset, by the snapshots that are left; None: none has one."""
+    snapshots = store.snapshots
+
+    def end_at(snapshot_id: int) -> int:
+        found = carried_offsets(snapshots.back_from(snapshots.find(snapshot_id)), generation)
+        return (found or {}).get(bucket, 0)
+
+    last, first = snapshots.latest_id(), snapshots.earliest_id()
+    if last is None or first is None or end_at(last) <= offset:
+        return None
+    step = 1
+    while last - step >= first and end_at(last - step) > offset:  # what readers ask for is mostly new
+        last, step = last - step, step * 2
+    before = range(max(first, last - step), last)
+    return end_at([*before, last][bisect_right(before, offset, key=end_at)])
 
 
 def only_commit_marker(start: int, end: int) -> bool:

@@ -13,10 +13,9 @@ from functools import cache
 from typing import Final
 
 from engine.log.table_codec import record_codec, registered
-from engine.request.option_check import CLIENT_PREFIX
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
-from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots
+from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots, is_inside
 from filestore.layout.log_key import LogKeyPlace, read_log_key
 from filestore.options.log_login import address_of, openers_of, trusted_options, with_given
 from filestore.options.log_place import in_other_place, log_place
@@ -248,7 +247,7 @@ def log_options(
 
     Raises: InvalidInputError: a login is given without the address that it is for.
     """
-    own = {f"{CLIENT_PREFIX}{name}": text for name, text in writer.client_properties.items()}
+    own = writer.client_properties
     options = store.options if of is None else of
     texts = {**options.texts_by_key(), **own}
     trusted = trusted_options(texts, with_given(store.given, own))
@@ -267,8 +266,7 @@ def ignored_options(store: TableStore) -> dict[str, str]:
     found = {key: f"only who opens the table gives it, beside {address_of(key)}" for key in openers_of(options)}
     ignored = {key: reason for key, reason in found.items() if key not in trusted}
     for key in EXTERNAL_OPTIONS:
-        named = external_roots({key: options.get(key, "")}, options.get(key))
-        if named != external_roots({key: options.get(key, "")}, store.allowed_outside):
+        if not all(is_inside(each, external_roots(store.allowed_outside)) for each in external_roots(options.get(key))):
             ignored[key] = "read only below external-paths.allowed, which who opens the table gives to the catalog"
     return ignored
 

@@ -12,6 +12,8 @@ from lsm.errors import InvalidInputError
 
 CLIENT_PREFIX: Final = "log.kafka."
 """Before properties of the Kafka clients of a log."""
+REGISTRY_PREFIX: Final = "log.schema-registry."
+"""Before the address of the registry of a log's schemas, and what its clients log in with."""
 _OWNERS: Final = (
     (At.BATCH_READ | At.STREAM_READ, "reads"),
     (At.BATCH_READ, "batch reads"),
@@ -23,7 +25,8 @@ _OWNERS: Final = (
 
 def is_client_property(key: str) -> bool:
     """Whether any reader and writer may be given an option: a property of its clients, not which log the table has."""
-    return key.startswith(CLIENT_PREFIX) and key not in OWN_LOG_KEYS
+    is_registrys = key.startswith(REGISTRY_PREFIX) and key in TableOptions.declared
+    return is_registrys or (key.startswith(CLIENT_PREFIX) and key not in OWN_LOG_KEYS)
 
 
 def check_belongs(given: Mapping[str, str], keys: Collection[str], what: str) -> None:

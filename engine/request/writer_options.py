@@ -6,7 +6,7 @@ A writer's word comes before its table's: what the writer does not say is None h
 from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
-from engine.request.option_check import CLIENT_PREFIX, is_client_property, refused_option
+from engine.request.option_check import is_client_property, refused_option
 from filestore.options.option import NOTHING, ROWS, STORAGE, At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
 from filestore.options.references import with_secrets
@@ -112,8 +112,8 @@ class WriterOptions(OptionValues):
 
     @property
     def client_properties(self) -> Mapping[str, str]:
-        """Properties of the clients that write the log; they hold passwords."""
-        return self.behind(CLIENT_PREFIX)
+        """Options of the clients that write the log, and ask the registry of its schemas; they hold passwords."""
+        return {key: text for key, text in self.texts_by_key().items() if is_client_property(key)}
 
     def tracks_changes(self, table: TableOptions) -> bool:
         """Whether streams get what is written."""

@@ -83,7 +83,8 @@ class LagProbe:
         view.history.forget_after_rollback()
         newest = view.history.latest()
         reads_to_end = view.log is not None and view.history.is_eventual
-        log_end = view.log.ends() if view.log is not None and reads_to_end else LogOffsets()
+        known = LogOffsets() if newest is None else view.history.facts(newest.id).offsets
+        log_end = view.log.ends(known) if view.log is not None and reads_to_end else LogOffsets()
         target = ReadTarget(snapshot_id=0 if newest is None else newest.id, log_end=log_end)
         record_bytes = self._options.limits.record_bytes
         if view.log is not None:

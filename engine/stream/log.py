@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from engine.log.retention import kept_ranges
+from engine.log.retention import end_of_batches, kept_ranges
 from engine.log.table_log import TableLog
 from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
@@ -25,6 +25,8 @@ class StreamLog:
         self._topics = LogTopics(log.properties)
         self._checked_s = float("-inf")
         self._record_bytes: int | None = None
+        self._looked_at: dict[int, int] = {}  # the end of each bucket at the last look
+        self._batches_end: dict[int, int] = {}
 
     @property
     def topic_id(self) -> str | None:
@@ -38,9 +40,27 @@ class StreamLog:
         self._topics.describe_topic(self._log.topic, topic_id=self._log.topic_id, bucket_count=self._log.bucket_count)
         self._checked_s = time.monotonic()
 
-    def ends(self) -> LogOffsets:
-        """The committed end offset of every bucket."""
-        return self._topics.end_offsets(self._log.topic, self._buckets)
+    def ends(self, known: Mapping[int, int]) -> LogOffsets:
+        """The end of the last batch, or chunk of one, of every bucket: what is behind it another program wrote.
+
+        That may be an engine that is about to commit: then a snapshot says that it is the table's.
+
+        Args:
+            known: offsets of the newest snapshot.
+
+        Raises: CorruptDataError: another table has the topic.
+        """
+        ends = self._topics.end_offsets(self._log.topic, self._buckets)
+        if any(ends[bucket] != end for bucket, end in self._looked_at.items()) or not self._looked_at:
+            self._log.check_owner(known, ends)
+        for bucket, end in ends.items():
+            start = max(known.get(bucket, 0), self._batches_end.get(bucket, 0))
+            if self._log.key is None:
+                self._batches_end[bucket] = end
+            elif self._looked_at.get(bucket) != end:
+                self._batches_end[bucket] = end_of_batches(self._log, bucket, min(start, end), end)
+                self._looked_at[bucket] = end
+        return LogOffsets(self._batches_end)
 
     def earliest(self) -> LogOffsets:
         """The first available offset of every bucket."""

@@ -301,7 +301,8 @@ class TableWatch:
 
     def _now(self) -> ReadTarget:
         newest = self.history.latest()
-        log_end = self.log.ends() if self.log is not None and self._reads_to_end else LogOffsets()
+        known = LogOffsets() if newest is None else self.history.facts(newest.id).offsets
+        log_end = self.log.ends(known) if self.log is not None and self._reads_to_end else LogOffsets()
         self.newest_id = 0 if newest is None else newest.id
         return ReadTarget(snapshot_id=self.newest_id, log_end=log_end)
 

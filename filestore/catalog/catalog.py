@@ -395,6 +395,8 @@ class FileCatalog:
     def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
         if (exists := self.database_exists(name)) or ignore_if_missing:
             return exists
-        close = similar(name, known := self.list_databases(), 1)
-        near = f" did_you_mean={close[0]}" if close else ""
+        known = self.list_databases()
+        near = "".join(f" did_you_mean={each}" for each in similar(name, known, 1))
+        if not known and not self._io.is_directory(self.warehouse):
+            near = " cause=there is no such directory fix='check the warehouse, or create a table in it'"
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")

@@ -2,13 +2,13 @@
 
 Manifests, lists, snapshots, savepoints and messages of the log name files, which readers open and housekeeping
 deletes. A stranger who can write to one of them could name a file anywhere else. So names are checked where they are
-decoded, and paths outside of the table only count below the places that the table's options name.
+decoded, and paths outside of the table only count below the places that who opens it allows.
 """
 
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lsm.errors import InvalidInputError
@@ -51,17 +51,13 @@ def local_path(path: str) -> str:
     return _LOCAL.sub("", path)
 
 
-def external_roots(options: Mapping[str, str], allowed: str | None) -> tuple[str, ...]:
-    """The directories outside of a table in which its files may lie: its options name them, and its opener allows them.
+def external_roots(allowed: str | None) -> tuple[str, ...]:
+    """The directories outside of tables in which their files may lie: its opener's word, with commas between them.
 
-    Args:
-        options: of the table. Source: Paimon CoreOptions.
-        allowed: by its opener, with commas between them.
+    What a table names today (Paimon's ``data-file.external-paths``) decides where other engines put new files. Older
+    ones stay where they are, and only manifests know where.
     """
-    named = [root for key in EXTERNAL_OPTIONS for root in allowed_roots(options.get(key))]
-    may = allowed_roots(allowed)
-    inner = (each for each in may if is_inside(each, named))
-    return tuple(dict.fromkeys([*(each for each in named if is_inside(each, may)), *inner]))
+    return tuple(allowed_roots(allowed))
 
 
 def check_inner(directory: str, root: str, allowed: str | None) -> None:
@@ -92,7 +88,8 @@ def is_below(path: str, roots: Sequence[str]) -> bool:
     parts = local_path(path).split("/")
     if not path or any(part in {".", ".."} or _has_controls(part) for part in parts):
         return False
-    return any(local_path(path).startswith(f"{local_path(root).rstrip('/')}/") for root in roots if root.strip("/"))
+    places = (local_path(root).rstrip("/") for root in roots)
+    return any(local_path(path).startswith(f"{place}/") for place in places if place)
 
 
 def _has_controls(part: str) -> bool:

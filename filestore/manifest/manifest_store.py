@@ -231,7 +231,7 @@ class ManifestStore:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
         body = self._body(name, None)
         entries = _records(body, self._paths.manifest(name), IndexManifestEntry.from_avro)
-        return self._allowed(name, body, entries, lambda entry: entry.external_path)
+        return self._allowed(entries, lambda entry: entry.external_path)
 
     def _lists_of(self, snapshot: Snapshot) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]]:
         return (
@@ -242,20 +242,20 @@ class ManifestStore:
     def _live_of(self, manifests: Sequence[ManifestFileMeta]) -> set[FileIdentity]:
         return {each.identity for each in live_entries([e for m in manifests for e in self.read_manifest(m)])}
 
-    def _allowed(self, name: str, body: bytes, found: list[T], path_of: Callable[[T], str | None]) -> list[T]:
-        """The records of a file, none of which leads out of the table."""
-        with corrupt_as(self._paths.manifest(name), body):
-            for path in filter(None, map(path_of, found)):
-                self._check_external(path)
+    def _allowed(self, found: list[T], path_of: Callable[[T], str | None]) -> list[T]:
+        """The records of a file, none of which leads out of the table to where its opener allows none."""
+        for path in filter(None, map(path_of, found)):
+            self._check_external(path)
         return found
 
     def _check_external(self, path: str) -> None:
-        """Raises: ValueError for a path outside of the table that its options and its opener do not allow."""
+        """Raises: InvalidInputError for a path outside of the table that its opener does not allow."""
         if not is_below(path, self._external_roots):
-            raise ValueError(
-                f"external path is not below a root that the table names and its opener allows: path={path!r} "
-                f"option=data-file.external-paths allowed={','.join(self._external_roots) or None} "
-                f"fix='set the catalog option external-paths.allowed={path.rpartition('/')[0]} if you trust it'"
+            raise InvalidInputError(
+                f"a file of the table lies outside of its directory, where who opens it allows none: path={path!r} "
+                f"table={self._paths.root} option=external-paths.allowed "
+                f"value={','.join(self._external_roots) or None} "
+                f"fix='set the catalog option external-paths.allowed={path.rpartition('/')[0]} if you trust the table'"
             )
 
     def _write_records(
@@ -311,7 +311,7 @@ class ManifestStore:
 
     def _decoded(self, name: str, body: bytes) -> list[ManifestEntry]:
         entries = _records(body, self._paths.manifest(name), ManifestEntry.from_avro)
-        return self._allowed(name, body, entries, lambda entry: entry.file.external_path)
+        return self._allowed(entries, lambda entry: entry.file.external_path)
 
     def _check_counts(self, manifest: ManifestFileMeta, added: int, count: int) -> None:
         if (added, count - added) != (manifest.added_count, manifest.deleted_count):

@@ -91,7 +91,7 @@ class CatalogOptions(OptionValues):
         "external-paths.allowed",
         text,
         None,
-        "Directories, with commas, in which tables may lie, or have data files that are read and not deleted.",
+        "Directories, with commas, in which tables may lie or have files; no drop deletes files outside of a table.",
         NOTHING,
     )
     lock_enabled = Option(

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
+from logstore.log.batch_rows import BatchRows
 from logstore.log.control_record import header_of
 from logstore.log.kept_consumers import KeptConsumer, RangeConsumers
 from logstore.offsets import LogRange
@@ -65,6 +66,7 @@ def read_range(
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
     kept: RangeConsumers | None = None,
+    rows: BatchRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Committed records of one bucket in offset order, as non-empty batches.
 
@@ -82,6 +84,7 @@ def read_range(
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
         kept: of a reader of many ranges: its consumer is taken from there, and left there behind the range.
+        rows: leaves out what is not a table's. None: the records of all programs.
 
     Raises:
         RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest
@@ -99,7 +102,8 @@ def read_range(
     reading = _Reading(standing, topic, log_range, timeout_s, properties.environment)
     is_read = False
     try:
-        yield from _batches(reading.records(), columns, batch_rows, batch_bytes)
+        records = reading.records() if rows is None else rows.of(reading.records())
+        yield from _batches(records, columns, batch_rows, batch_bytes)
         is_read = True
     except KafkaException as error:
         raise reading.explained(error) from error

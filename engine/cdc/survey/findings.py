@@ -1,5 +1,6 @@
-"""What samples say: tables with their keys and columns, and the changes that lie in their topics. Pure."""
+"""The survey of samples: tables with their keys and columns, and the schema changes in their topics. Pure."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -105,7 +106,7 @@ def survey(
 def _look(
     sample: TopicSample, split: Split, declared: Declared, flattened: SourceTable | None, met: dict[SourceTable, _Met]
 ) -> tuple[str, str]:
-    """What the topic is if it is no table, and why it cannot be read."""
+    """The kind of a topic that is no table's, and the reason why it cannot be read."""
     kinds: set[str] = set()
     problem = ""
     has_tables = False
@@ -129,13 +130,21 @@ def _look(
         return "", ""
     if kinds:
         return ", ".join(sorted(kinds)), ""
-    return (
-        ""
-        if problem
-        else "no records yet"
-        if not sample.size
-        else "no changes of rows: another topic, or flattened records without schema parts"
-    ), problem
+    return ("" if problem else "no records yet" if not sample.size else _why_no_changes(sample)), problem
+
+
+def _why_no_changes(sample: TopicSample) -> str:
+    for value in (each for batch in sample.records for each in batch["value"].drop_null().to_pylist()):
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and found.keys() >= {"op", "before", "after"} and not found.get("source"):
+            return (
+                "changes of rows without `source`, which says of which table they are: one topic for one table is "
+                f"followed by a job of its own, fluvial init DIR --from-topic {sample.topic}"
+            )
+    return "no changes of rows: another topic, or flattened records without schema parts"
 
 
 def _kinds_of(batch: pa.RecordBatch, split: Split) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """The commands ``fluvial broker``: a real Kafka broker on this machine."""
 
 from dataclasses import asdict
+from shlex import quote
 from typing import Final
 
 import click
 
 from engine.broker.broker import Broker
-from engine.cli.output import console, json_option, print_json, waiting
+from engine.cli.output import console, json_option, notes, print_json, waiting
+from engine.runtime.logs import is_loopback
 from engine.runtime.units import many_text
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -14,6 +16,7 @@ from lsm.errors import InvalidInputError
 
 NOT_RUNNING: Final = 1
 _NOT_RUNNING: Final = "not running"
+_EVERYWHERE: Final = ("0.0.0.0", "::", "*", "")
 
 
 @click.group()
@@ -39,11 +42,25 @@ _dir_option = click.option(
 @broker.command()
 @_dir_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: the last one, else a free one]")
+@click.option("--host", metavar="NAME", help="By which clients reach it. [default: the last one, else 127.0.0.1]")
+@click.option(
+    "--login/--no-login",
+    "has_login",
+    default=None,
+    help="Ask clients for a password. [default: as the last time; at first if --host is not this machine's own]",
+)
 @json_option
-def start(data_dir: str, port: int, as_json: bool) -> None:
-    """Start it in the background; does nothing if it is running. Prints the address for clients."""
+def start(data_dir: str, port: int, host: str | None, has_login: bool | None, as_json: bool) -> None:
+    """Start it in the background; does nothing if it is running.
+
+    Prints the address for clients, and with a login the options that have it.
+    """
+    if host in _EVERYWHERE:
+        raise InvalidInputError(
+            f"clients cannot ask for this address: --host={host} fix='give the name of one of them'"
+        )
     with waiting("starting a Kafka broker (the first time, its archives are fetched)"):
-        started = Broker(data_dir, port=port, detached=True).start()
+        started = Broker(data_dir, port=port, host=host, has_login=has_login, detached=True).start()
     _print_broker(started, as_json=as_json)
 
 
@@ -70,7 +87,7 @@ def create_topic(topic: str, partitions: int, data_dir: str, as_json: bool) -> N
     if not found.status().running:
         raise InvalidInputError(f"the broker does not run: data_dir={found.data_dir} fix='fluvial broker start'")
     servers = found.bootstrap_servers
-    properties = KafkaProperties.parse({"bootstrap.servers": servers})
+    properties = KafkaProperties.parse(found.client_properties)
     made = LogTopics(properties).create_topic(topic, bucket_count=partitions)
     if as_json:
         print_json({"topic": made.name, "partitions": made.bucket_count, "bootstrap_servers": servers})
@@ -95,5 +112,17 @@ def _print_broker(broker: Broker, *, as_json: bool, gone: str = _NOT_RUNNING) ->
         print_json(asdict(found))
     elif found.running:
         console().print(f"running at {found.bootstrap_servers} (process {found.pid}, {found.data_dir})", soft_wrap=True)
+        if len(found.client_options) > 1:
+            given = (
+                f"--catalog-option {quote(f'log.kafka.{each}={text}')}" for each, text in found.client_options.items()
+            )
+            console().print(f"clients log in with {' '.join(given)}", soft_wrap=True, markup=False)
+        host = str(found.bootstrap_servers).rpartition(":")[0]
+        if len(found.client_options) == 1 and not is_loopback(host):
+            notes().print(
+                f"warning: all who reach {found.bootstrap_servers} read and write all topics, without a password: "
+                "start it with --login, or let a firewall admit only those who may",
+                style="bold red", soft_wrap=True, markup=False,
+            )  # fmt: skip
     else:
         console().print(f"{gone} ({found.data_dir})", soft_wrap=True)

@@ -16,6 +16,7 @@ from engine.deploy.config.topic_job import topic_job
 from engine.deploy.shipped_files import write_shipped
 from engine.deploy.shipping import write_shipment
 from engine.spark.session import submit_settings
+from lsm.errors import InvalidInputError
 
 _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
@@ -118,4 +119,9 @@ def package(directory: str, as_json: bool) -> None:
 
 def _local_broker() -> str | None:
     status = Broker(os.environ.get(_BROKER_DIR, ".fluvial/broker")).status()
+    if status.running and len(status.client_options) > 1:
+        raise InvalidInputError(
+            f"the broker of this directory asks for a login: data_dir={status.data_dir} "
+            f"fix='give --kafka {status.bootstrap_servers}, and put what fluvial broker status prints under log:'"
+        )
     return status.bootstrap_servers if status.running else None

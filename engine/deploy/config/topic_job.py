@@ -123,7 +123,8 @@ def topic_job(topic: str, records: Iterable[TopicRecord], *, brokers: str, table
             "fix='write the job file by hand, see conf/orders.yaml'"
         )
     name = table or f"default.{re.sub(r'[^A-Za-z0-9_]+', '_', topic).strip('_')}"
-    return _text(topic, name, columns.fields, _primary_key(keys, columns.fields), count, brokers, is_envelope)
+    found_key, why_not = _primary_key(keys, columns.fields)
+    return _text(topic, name, columns.fields, found_key, why_not, count, brokers, is_envelope)
 
 
 def _text(
@@ -131,6 +132,7 @@ def _text(
     table: str,
     columns: Mapping[str, _Shape],
     key: Sequence[str],
+    why_no_key: str,
     count: int,
     brokers: str,
     is_envelope: bool,
@@ -147,19 +149,25 @@ def _text(
         brokers=brokers,
         table=table,
         columns="\n".join(lines),
-        key=f"    primary_key: [{', '.join(map(_quoted_yaml, key))}]\n" if key else "",
+        key=f"    primary_key: [{', '.join(map(_quoted_yaml, key))}]\n"
+        if key
+        else f"    # no primary_key, so updates would be more rows: {why_no_key}\n",
         subscribe=_quoted_yaml(topic),
         format="debezium-json" if is_envelope else "json",
     )
 
 
-def _primary_key(keys: Sequence[Mapping[str, Any] | None], columns: Mapping[str, _Shape]) -> list[str]:
-    """The members of the records' keys, if all records have the same ones, and they are columns."""
+def _primary_key(keys: Sequence[Mapping[str, Any] | None], columns: Mapping[str, _Shape]) -> tuple[list[str], str]:
+    """The members of the records' keys, if all records have the same ones, and they are columns; else [] and why."""
     names = {tuple(each) for each in keys if each is not None}
-    if len(names) != 1 or any(each is None for each in keys):
-        return []
+    missing = sum(each is None for each in keys)
+    if missing:
+        return [], f"{missing} of {len(keys)} records have no JSON object as their key"
+    if len(names) > 1:
+        return [], "keys of the records have different members"
     [only] = names
-    return [*only] if set(only) <= columns.keys() else []
+    unknown = sorted(set(only) - columns.keys())
+    return ([], f"members of the keys are no columns, {', '.join(unknown)}") if unknown else ([*only], "")
 
 
 def _key(key: bytes | None) -> Mapping[str, Any] | None:

@@ -155,7 +155,7 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
     """``db.table``, maybe with a ``$system`` name; None when the table is not Fluvial's.
 
     Raises:
-        InvalidInputError: Fluvial's catalog is named, and has no such table.
+        InvalidInputError: Fluvial's catalog is named, or a branch of a table in it, and it has no such table.
     """
     parts = [part.name for part in node.parts]
     if len(parts) > 3 or (len(parts) == 3 and parts[0] != context.catalog_name):
@@ -171,7 +171,7 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
         return f"{LINEAGE_DATABASE}{SEPARATOR}{table}"
     if database in CATALOG_DATABASES and database not in context.catalog.list_databases():
         return f"{database}{SEPARATOR}{table}"
-    if len(parts) == 3:
+    if len(parts) == 3 or f"{SEPARATOR}{BRANCH_NAME_PREFIX}" in table:  # of which Spark says that it is no name
         raise missing_table(context, database, base)
     return None
 

@@ -168,7 +168,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UnavailableError, match=f"port is taken: port={port}"):
+        with pytest.raises(InvalidInputError, match=f"port is taken: port={port}"):  # exit code 2, as of `serve`
             Broker(tmp_path, port=port).start()
 
 

@@ -1,6 +1,5 @@
 """Where the files of a table are is said by its files, and how far that is believed by who opens it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.layout.file_names import external_roots
+from filestore.layout.file_names import external_roots, is_below
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.entries import ManifestEntry
 from filestore.options.catalog_options import CatalogOptions
 from filestore.table import FileTable
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import InvalidInputError
+from tests.support.hostile_table import forge
 from tests.support.stored_login import store_options
 
 ALLOWED = CatalogOptions.external_paths_allowed.key
@@ -36,19 +36,6 @@ def made_table(warehouse: Path, name: str) -> FileTable:
 
 def opened_table(warehouse: Path, allowed: str | None = None) -> FileTable:
     return FileCatalog(str(warehouse), {} if allowed is None else {ALLOWED: allowed}).table("db.t")
-
-
-def forge(table: FileTable, change: Callable[[ManifestEntry], ManifestEntry]) -> None:
-    """Rewrite all manifests of a table as who may write its files can."""
-    manifests = table.store.manifests
-    for snapshot_id in table.store.snapshots.ids():
-        path = Path(table.store.paths.snapshot(snapshot_id))
-        body = json.loads(path.read_text())
-        for kind in ("base", "delta"):
-            metas = manifests.read_list(body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"])
-            forged = [manifests.write_manifest(list(map(change, manifests.read_manifest(each)))) for each in metas]
-            body[f"{kind}ManifestList"], body[f"{kind}ManifestListSize"] = manifests.write_list(forged)
-        path.write_text(json.dumps(body))
 
 
 def elsewhere(path: Path) -> Callable[[ManifestEntry], ManifestEntry]:
@@ -79,7 +66,7 @@ def test_a_place_outside_is_read_only_where_the_opener_allows_it(root: str, tmp_
     named = root.format(victim=victim.parent)
     store_options(table.store.paths.schema(0), {"data-file.external-paths": named})
     for allowed in (None, str(tmp_path / "private" / "else"), f"{victim.parent}x"):
-        with pytest.raises(CorruptDataError, match=rf"option=data-file.external-paths .*{ALLOWED}={victim.parent}"):
+        with pytest.raises(InvalidInputError, match=rf"option={ALLOWED} .*fix='.*{ALLOWED}={victim.parent} if"):
             opened_table(tmp_path / "w", allowed).read().to_arrow()
 
 
@@ -90,7 +77,7 @@ def test_what_the_opener_allows_is_read_and_never_deleted(allowed: str, tmp_path
     store_options(table.store.paths.schema(0), {"data-file.external-paths": str(victim.parent)})
     table = opened_table(tmp_path / "w", allowed.format(victim.parent))
     if allowed.endswith(".."):
-        with pytest.raises(CorruptDataError, match=ALLOWED):
+        with pytest.raises(InvalidInputError, match=ALLOWED):
             table.read().to_arrow()
         return
     assert table.read().to_arrow()["s"].to_pylist()[-1] == "secret"
@@ -136,20 +123,50 @@ def test_a_directory_inside_is_fine_without_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "allowed", "roots"),
+    ("path", "allowed", "is_read"),
     [
-        ("/a", None, ()),
-        ("/a", "/a", ("/a",)),
-        ("/a/b", "/a", ("/a/b",)),
-        ("/a", "/a/b", ("/a/b",)),
-        ("/", "/a", ()),
-        ("/ab", "/a", ()),
-        ("s3://x/y", "s3://x", ("s3://x/y",)),
-        ("file:///a", "/a", ("file:///a",)),
-        ("/a,/b", "/b,/c", ("/b",)),
+        ("/a/f", None, False),
+        ("/a/f", "/a", True),
+        ("/a/b/f", "/a", True),
+        ("/a/f", "/a/b", False),
+        ("/ab/f", "/a", False),
+        ("/a/f", "/", False),
+        ("/a/f", "file:///", False),
+        ("s3://x/y/f", "s3://x", True),
+        ("file:///a/f", "/a", True),
+        ("/a/f", "file:///a/", True),
+        ("/b/f", "/c, /b", True),
+        ("/a/../b/f", "/a", False),
     ],
 )
-def test_a_place_is_one_that_the_table_names_and_the_opener_allows(
-    named: str, allowed: str | None, roots: tuple[str, ...]
+def test_a_place_is_one_that_the_opener_allows(path: str, allowed: str | None, is_read: bool) -> None:
+    assert is_below(path, external_roots(allowed)) == is_read
+
+
+@pytest.mark.parametrize("named", [None, "/elsewhere", "file:///not/yet,s3://x/y"])
+def test_files_stay_readable_where_the_table_names_other_places_by_now(
+    named: str | None, tmp_path: Path, victim: Path
 ) -> None:
-    assert external_roots({"data-file.external-paths": named}, allowed)[:1] == roots
+    """A place that was given up: new files go elsewhere, and old ones are only in manifests."""
+    table = made_table(tmp_path / "w", "db.t")
+    forge(table, elsewhere(victim))
+    if named is not None:
+        store_options(table.store.paths.schema(0), {"data-file.external-paths": named})
+    assert opened_table(tmp_path / "w", str(victim.parent)).read().to_arrow()["s"].to_pylist()[-1] == "secret"
+    with pytest.raises(InvalidInputError, match=rf"option={ALLOWED} value=None fix='.*{ALLOWED}={victim.parent} if"):
+        opened_table(tmp_path / "w").read().to_arrow()
+
+
+@pytest.mark.parametrize("allowed", [None, "{}"])
+def test_a_drop_says_what_stays_outside(
+    allowed: str | None, tmp_path: Path, victim: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who could name a place to a table that is dropped could have any file deleted."""
+    table = made_table(tmp_path / "w", "db.t")
+    forge(table, elsewhere(victim))
+    store_options(table.store.paths.schema(0), {"data-file.external-paths": str(victim.parent)})
+    given = {} if allowed is None else {ALLOWED: allowed.format(victim.parent)}
+    FileCatalog(str(tmp_path / "w"), given).drop_table("db.t")
+    assert victim.exists()
+    (said,) = [each.getMessage() for each in caplog.records if "outside of its directory stay" in each.getMessage()]
+    assert f"data-file.external-paths={victim.parent}" in said

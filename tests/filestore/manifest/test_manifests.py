@@ -532,13 +532,13 @@ def test_live_files_are_the_difference_of_sets(actions: list[tuple[str, int]]) -
         ([], "/mnt/fast/data-1.parquet", False),
     ],
 )
-def test_external_files_lie_below_a_root_that_the_options_name(roots: list[str], path: str, is_read: bool) -> None:
+def test_external_files_lie_below_a_root_that_the_opener_allows(roots: list[str], path: str, is_read: bool) -> None:
     store = store_of(external_roots=roots)
     meta = store.write_manifest([entry(external_path=path)])
     if is_read:
         assert store.read_manifest(meta)[0].file.external_path == path
     else:
-        with pytest.raises(CorruptDataError, match=r"option=data-file.external-paths .* fix="):
+        with pytest.raises(InvalidInputError, match=r"option=external-paths.allowed .* fix="):
             store.read_manifest(meta)
 
 
@@ -566,9 +566,9 @@ def test_a_small_manifest_is_read_by_each_table_and_known_to_its_writer(monkeypa
     assert len(decoded) == 3  # columns, entries and the list
     assert read(store_of(disk, external_roots=["/mnt/decoded-once", "/more"])) == found
     assert len(decoded) == 3
-    with pytest.raises(CorruptDataError, match=r"option=data-file.external-paths .* fix="):
+    with pytest.raises(InvalidInputError, match=r"option=external-paths.allowed .* fix="):
         store_of(disk).read_manifest(meta)
-    with pytest.raises(CorruptDataError, match="external path is not below"):
+    with pytest.raises(InvalidInputError, match="where who opens it allows none"):
         read(store_of(disk))
     path = PATHS.manifest(meta.file_name)
     disk.files[path] = disk.files[path][:-1]

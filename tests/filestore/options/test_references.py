@@ -65,7 +65,7 @@ def test_everything_that_takes_a_login_takes_a_reference_to_it(file: Path) -> No
     assert catalog.table_defaults == {PASSWORD: "of the file"}
     assert catalog.given == {"jdbc.password": "of the file"}
     writer = WriterOptions.parse({PASSWORD: reference}, BATCH_WRITE_KEYS)
-    assert writer.client_properties == {"sasl.password": "of the file"}
+    assert writer.client_properties == {"log.kafka.sasl.password": "of the file"}
     table, _ = open_for_read(key_table(), {PASSWORD: reference})
     assert table.store.schema.options[PASSWORD] == "of the file"
     source = KafkaSourceOptions.parse(

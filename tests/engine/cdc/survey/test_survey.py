@@ -1,6 +1,7 @@
 """A survey of records as Debezium published them: what it says of an unknown database, and the file it writes."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -51,6 +52,21 @@ def surveyed(*names: str, settings: CdcSettings = SETTINGS) -> Survey:
 def table(found: Survey, name: str) -> SurveyedTable:
     (only,) = [each for each in found.tables if each.source.name == name]
     return only
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"op": "c", "before": None, "after": {"id": 1}}, "changes of rows without `source`, .* --from-topic shop_x"),
+        ({"op": "c", "before": None, "after": {"id": 1}, "source": None}, "without `source`"),
+        ({"id": 1}, "no changes of rows: another topic"),
+    ],
+)
+def test_a_topic_that_is_no_table_says_why(body: object, why: str) -> None:
+    columns = {"offset": [0], "key": [b"1"], "value": [json.dumps(body).encode()]}
+    batch = pa.RecordBatch.from_pydict(columns)
+    sample = TopicSample(topic="shop_x", partition=0, size=1, records=(batch,), is_whole=True)
+    assert re.search(why, survey(iter([sample]), SETTINGS, split_payloads).others["shop_x"])
 
 
 def test_every_type_of_postgres_is_listed_with_what_it_loses() -> None:

@@ -46,6 +46,22 @@ def test_rows_give_columns_and_keys_give_the_key() -> None:
     assert (pipeline.source.options["value.format"], pipeline.source.options["subscribe"]) == ("json", "order-changes")
 
 
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ([None, None], "2 of 2 records have no JSON object as their key"),
+        ([{"id": 1}, None], "1 of 2 records have no JSON object as their key"),
+        ([{"id": 1}, {"id": 2, "s": "b"}], "keys of the records have different members"),
+        ([{"k": 1}, {"k": 2}], "members of the keys are no columns, k"),
+    ],
+)
+def test_a_table_without_a_key_says_why(keys: list[Any], why: str) -> None:
+    rows: Rows = [(key, {"id": 1, "s": "a"}) for key in keys]
+    assert job_of(rows).tables["shop.order_changes"].primary_key == ()
+    records = [tuple(None if each is None else json.dumps(each).encode() for each in row) for row in rows]
+    assert f"# no primary_key, so updates would be more rows: {why}\n" in topic_job("t", records, brokers="b")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrap", [lambda body: body, lambda body: {"schema": {}, "payload": body}])
 def test_changes_of_debezium_are_known(wrap: Callable[[Any], Any]) -> None:
     after = {"op": "c", "before": None, "after": {"id": 1, "s": "a"}}

@@ -170,6 +170,18 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "fact"),
+    [("h$branch_c", r"no such branch: .*branches=\['main'"), ("hh$branch_b", "no such table: table=.*hh")],
+)
+def test_a_branch_or_a_table_that_is_missing_is_named(
+    warehouse: Warehouse, history: Table, name: str, fact: str
+) -> None:
+    """Before, Spark was asked what it makes of the name, and said that `$` is none."""
+    with pytest.raises(InvalidInputError, match=fact):
+        warehouse.rows(f"SELECT n FROM {name}")
+
+
+@pytest.mark.parametrize(
     ("reference", "number"),
     [
         ("h VERSION AS OF 1", 1),

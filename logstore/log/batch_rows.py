@@ -1,0 +1,202 @@
+"""Which records of a bucket are rows of the table's batches: all others are left out. Decides alone.
+
+Who may write to a topic can put records among a table's. A batch ends with its marker, which has the number of the
+batch's rows, and where the log ended when its writer began: what lies between that end and its first row is another
+program's. What lies before that end the table knew: batches, and what another engine wrote and a snapshot has. So a
+marker decides on everything before it; a record behind the last marker is undecided until the next one is seen.
+
+Where compaction of the topic has removed a marker, the rows of its batch are before the end that the next marker has,
+and are kept.
+"""
+
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message
+
+from logstore.log.control_record import header_of
+from logstore.log.marker import CommitMarker, decode_marker
+from logstore.log.marker_key import MarkerKey
+from lsm.errors import CorruptDataError
+
+logger = logging.getLogger("fluvial.log")
+
+OffsetRun = tuple[int, int]
+"""Offsets: the first, and the one behind the last."""
+
+_HELD_RECORDS: Final = 32_768
+_HELD_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What is known of a bucket up to an offset."""
+
+    end_offset: int  # every record before it is decided
+    strangers: OffsetRun  # those of them that are no rows of the table; may be empty
+
+
+def own_marker(
+    header: bytes | None, offset: int, *, bucket: int, table_id: str, key: MarkerKey | None
+) -> CommitMarker | None:
+    """The marker that a table's writer put into the header of the record at an offset; None: it is no such marker.
+
+    Args:
+        header: of the record.
+        offset: of the record.
+        bucket: of the record.
+        table_id: the table.
+        key: of its log; None: it has none. If this user may not read its secret, any signature is taken.
+    """
+    if header is None or (key is not None and key.secret is not None and not key.has_signed(header, bucket)):
+        return None
+    try:
+        marker = decode_marker(header, record_offset=offset)
+    except CorruptDataError:
+        return None
+    is_of_time_of_key = key is None or marker.after is not None
+    return marker if marker.table_id in (None, table_id) and is_of_time_of_key else None
+
+
+def is_copy(marker: CommitMarker, last: CommitMarker | None) -> bool:
+    """Whether a marker is from before the one that was seen last: earlier versions' can be copied to other places."""
+    if marker.after is None or last is None:
+        return False
+    return marker.after < last.end_offset and not _is_next_chunk(marker, last)
+
+
+def decided_by(marker: CommitMarker, last: CommitMarker | None = None) -> Decided:
+    """What a marker decides; ``last``: the one before it, if it was seen."""
+    first = _first_row(marker, last)
+    known = 0 if marker.after is None else marker.after
+    return Decided(
+        end_offset=marker.end_offset, strangers=(min(first, max(known, 0 if last is None else last.end_offset)), first)
+    )
+
+
+def decided_ahead(
+    offset: int,
+    *,
+    end: int | None,
+    markers: Callable[[int, int], Iterator[CommitMarker | None]],
+    log_end: Callable[[], int],
+) -> Decided:
+    """What is known of a record, and of those behind it that have no marker, by what lies behind them.
+
+    Args:
+        offset: of the record.
+        end: of the first batch behind it that a snapshot has; None: no snapshot has one.
+        markers: of the records between two offsets that have a header, in order; None: it is no marker of the table.
+        log_end: the end of the bucket.
+    """
+    if end is not None:
+        marker = next(markers(end - 1, end), None)
+        if marker is not None and (marker.after is None or marker.after <= offset):
+            return decided_by(marker)
+    until = max(offset + 1, log_end()) if end is None else end
+    marker = next(filter(None, markers(offset, until)), None)  # a snapshot has expired, or a batch has died
+    if marker is not None:
+        return decided_by(marker)
+    # what a snapshot has is another engine's, or compaction of the topic has removed the marker
+    return Decided(end_offset=until, strangers=(offset if end is None else until, until))
+
+
+def _first_row(marker: CommitMarker, last: CommitMarker | None) -> int:
+    """Where the rows begin that one transaction put before its marker."""
+    first = marker.end_offset - marker.row_count
+    if marker.start_offset == first:
+        return first  # the whole batch, or its first chunk
+    return first + last.row_count if last is not None and _is_next_chunk(marker, last) else marker.start_offset
+
+
+def _is_next_chunk(marker: CommitMarker, last: CommitMarker) -> bool:
+    return not last.is_final and last.start_offset == marker.start_offset and last.row_count < marker.row_count
+
+
+class BatchRows:
+    """Leaves out what is not the table's, of one range of a bucket. It holds at most some 32,768 records or 16 MiB."""
+
+    def __init__(
+        self, *, marker_at: Callable[[bytes | None, int], CommitMarker | None], look_ahead: Callable[[int], Decided]
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            marker_at: the table's marker in the header of the record at an offset, see ``own_marker``.
+            look_ahead: what is known of a record at an offset, and of those behind it, by what lies behind them.
+        """
+        self._marker_at, self._look_ahead = marker_at, look_ahead
+        self._end = 0  # every record before it is decided
+        self._strangers: deque[OffsetRun] = deque()
+        self._last: CommitMarker | None = None
+        self.left_out = 0  # records
+
+    def of(self, records: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        """The rows of batches, and control records, of messages in the order of the log.
+
+        Raises: KafkaException of ``records``, once all that came before it is decided and returned.
+        """
+        held: deque[list[Any]] = deque()
+        size_bytes, failure = 0, None
+        try:
+            for messages in records:
+                held.append(messages)
+                self._look_at(messages)
+                yield from self._decided(held)
+                size_bytes = size_bytes + sum(map(len, messages)) if held else 0
+                if size_bytes > _HELD_BYTES or sum(map(len, held)) > _HELD_RECORDS:
+                    self._decide(self._look_ahead(held[0][0].offset()))
+                    yield from self._decided(held)
+                    size_bytes = 0
+        except KafkaException as error:
+            failure = error
+        while held:
+            self._decide(self._look_ahead(held[0][0].offset()))
+            yield from self._decided(held)
+        if failure is not None:
+            raise failure
+
+    def _look_at(self, messages: list[Any]) -> None:
+        if messages[-1].offset() < self._end:
+            return
+        headers = [*map(Message.headers, messages)]
+        if not any(headers):
+            return
+        for message, found in zip(messages, headers, strict=True):
+            marker = self._marker_at(header_of(message), message.offset()) if found else None
+            if marker is not None and not is_copy(marker, self._last):
+                if marker.end_offset > self._end:
+                    self._decide(decided_by(marker, self._last))
+                self._last = marker
+
+    def _decide(self, known: Decided) -> None:
+        first, behind = max(self._end, known.strangers[0]), known.strangers[1]
+        if first < behind:
+            self._strangers.append((first, behind))
+        self._end = max(self._end, known.end_offset)
+
+    def _decided(self, held: deque[list[Any]]) -> Iterator[list[Any]]:
+        while held and held[0][0].offset() < self._end:
+            messages = held.popleft()
+            if messages[-1].offset() >= self._end:
+                place = bisect_left(messages, self._end, key=Message.offset)
+                held.appendleft(messages[place:])
+                messages = messages[:place]
+            rows = self._rows_of(messages)
+            if rows:
+                yield rows
+
+    def _rows_of(self, messages: list[Any]) -> list[Any]:
+        first, last = messages[0].offset(), messages[-1].offset()
+        while self._strangers and self._strangers[0][1] <= first:
+            self._strangers.popleft()
+        runs = [run for run in self._strangers if run[0] <= last]
+        if not runs:
+            return messages
+        rows = [each for each in messages if not any(start <= each.offset() < stop for start, stop in runs)]
+        self.left_out += len(messages) - len(rows)
+        return rows

@@ -1,0 +1,189 @@
+"""No reader of a table delivers a record of another program, wherever in the log it lies; none of the table's is lost.
+
+Today's writers commit nothing behind such a record, so the log of a writer of a time before is made by one without its
+looks.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from engine import Catalog, Table
+from engine.broker.broker import Broker
+from engine.cli.app import run_command
+from engine.procedures import verify
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.log import log_writer
+from logstore.log.control_record import HEADER
+from logstore.log.log_writer import BucketLogWriter
+from logstore.log.marker import encode_marker
+from lsm.errors import FluvialError
+from tests.support.logs import wait_for_log
+from tests.support.rows import id_rows
+from tests.support.streams import Query
+from tests.support.tails import write_log_only
+from tests.support.warehouses import new_table
+
+pytestmark = pytest.mark.broker
+
+EVIL = {
+    "debezium-json": b'{"before":null,"after":{"id":9,"v":"evil"},"op":"c"}',
+    "json": b'{"id":9,"v":"evil"}',
+}
+KINDS = {
+    "upsert": {},
+    "json": {"log.format": "json"},
+    "exact": {"log.changelog-mode": "all", "changelog-producer": "lookup"},
+    "without a key": {},
+    "eventual": {"log.consistency": "eventual"},
+}
+
+
+def made(tmp_path: Path, broker: Broker, kind: str) -> Table:
+    warehouse = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+    if kind == "without a key":
+        return new_table(warehouse, key=(), options={"bucket-key": "id"})
+    return new_table(warehouse, options=KINDS[kind])
+
+
+class Stranger:
+    """With the right to write to the topic, and neither the table's files nor its key."""
+
+    def __init__(self, kafka: KafkaProperties, table: Table, way: str) -> None:
+        assert table.log is not None
+        self.topic, self.way, self.table_id = table.log.topic, way, table.log.table_id
+        self.value = EVIL.get(table.log.codec.log_format, EVIL["debezium-json"])
+        is_in_transaction = way in ("in a transaction", "around a batch")
+        self.producer: Producer = kafka.producer(
+            ErrorNotes(), transactional_id=f"stranger.{self.topic}" if is_in_transaction else None
+        )
+        if is_in_transaction:
+            self.producer.init_transactions(20)
+
+    def send(self) -> None:
+        """One row; in a transaction that is open behind it, if that is its way."""
+        if self.way in ("in a transaction", "around a batch"):
+            self.producer.begin_transaction()
+        self.producer.produce(self.topic, self.value, key=b'{"id":9}', partition=0, headers=self._headers())
+        assert self.producer.flush(20) == 0
+        if self.way == "in a transaction":
+            self.producer.commit_transaction(20)
+
+    def end(self) -> None:
+        if self.way == "around a batch":
+            self.producer.commit_transaction(20)
+
+    def _headers(self) -> list[tuple[str, bytes]]:
+        if self.way != "with a marker":
+            return [("other", b"header")]
+        forged = encode_marker(
+            query="q", batch=9, row_count=1, start_offset=None, is_final=True, payload=b"", is_pointer=False,
+            table_id=self.table_id,
+        )  # fmt: skip
+        return [(HEADER, forged)]
+
+
+UNION = {"scan.log.union": "true"}
+WAYS = ["plain", "in a transaction", "around a batch", "with a marker"]
+
+
+@pytest.fixture
+def of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers that look neither whether their rows come where their last look left off, nor for open transactions."""
+    encode = log_writer.encode_marker
+    monkeypatch.setattr(log_writer, "encode_marker", lambda **given: encode(**{**given, "end_offset": None}))
+    monkeypatch.setattr(log_writer, "settled_tail", lambda read, place, clock: read())
+    monkeypatch.setattr(BucketLogWriter, "_check_unbroken", lambda self, transaction: None)
+
+
+@pytest.fixture
+def behind_the_fence(monkeypatch: pytest.MonkeyPatch) -> Callable[[Stranger], None]:
+    """Lets a stranger send between the next batch's fence and its first row."""
+    begin = BucketLogWriter.begin
+
+    def sends_next(stranger: Stranger) -> None:
+        def intrude(self: BucketLogWriter, **given: Any) -> None:
+            monkeypatch.setattr(BucketLogWriter, "begin", begin)
+            stranger.send()
+            begin(self, **given)
+
+        monkeypatch.setattr(BucketLogWriter, "begin", intrude)
+
+    return sends_next
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
+    tmp_path: Path,
+    broker: Broker,
+    kafka: KafkaProperties,
+    of_before: None,
+    behind_the_fence: Callable[[Stranger], None],
+    kind: str,
+    way: str,
+) -> None:
+    table = made(tmp_path, broker, kind)
+    query = Query(tmp_path, table.name)
+    late = Query(tmp_path, table.name, **{"log.scan": "from-timestamp", "log.scan.timestamp-mills": "0"})
+    pieces = Query(tmp_path, table.name, **{"read.stream.maxRowsPerTrigger": "1"})
+    stranger = Stranger(kafka, table, way)
+    for batch in ([1, 2], [3], [4, 5, 6]):
+        behind_the_fence(stranger)
+        table.write(id_rows(batch))
+        stranger.end()
+    table.write(id_rows([7, 8]))
+    wait_for_log(table, table.store.log_offsets_at(table.latest_snapshot()) or {})
+    assert ids(query.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids(late.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids(pieces.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    (found,) = verify(table, rows=True).to_pylist()
+    assert "records=3 first_offset=0 " in found["problem"]
+
+
+@pytest.mark.parametrize("way", ["plain", "in a transaction", "with a marker"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stranger_at_the_end_reaches_no_reader_and_stops_writers(
+    tmp_path: Path, broker: Broker, kafka: KafkaProperties, kind: str, way: str
+) -> None:
+    table = made(tmp_path, broker, kind)
+    query = Query(tmp_path, table.name)
+    table.write(id_rows([1, 2]))
+    write_log_only(table, id_rows([3]))
+    before = table.log_end_offsets()
+    Stranger(kafka, table, way).send()
+    wait_for_log(table, {0: before[0] + 1})
+    assert ids(query.available()) == ([1, 2, 3] if kind == "eventual" else [1, 2])
+    if kind != "without a key":
+        assert sorted(ids(table.read(options=UNION).to_arrow().to_pylist())) == [1, 2, 3]
+    assert " records=1 " in str(verify(table, rows=True).to_pylist())
+    with pytest.raises(FluvialError):
+        table.write(id_rows([4]))
+    assert 9 not in ids(query.available())
+
+
+def test_the_command_line_follows_without_a_strangers_record(
+    tmp_path: Path,
+    broker: Broker,
+    kafka: KafkaProperties,
+    of_before: None,
+    behind_the_fence: Callable[[Stranger], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = made(tmp_path, broker, "upsert")
+    table.write(id_rows([1]))
+    behind_the_fence(Stranger(kafka, table, "plain"))
+    table.write(id_rows([2]))
+    servers = f"log.kafka.bootstrap.servers={broker.bootstrap_servers}"
+    place = ["--warehouse", str(tmp_path), "--catalog-option", servers]
+    assert run_command(["tail", table.name, *place, "--from", "timestamp.2020-01-01"]) == 0
+    shown = capsys.readouterr().out
+    assert "evil" not in shown
+    assert shown.count('"v"') == 2
