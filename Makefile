@@ -46,6 +46,7 @@ FETCH_BROWSER := from tests.stores.chromium import chromium; chromium()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 FETCH_FLINK := from tests.peers.flink import flink_jars; flink_jars()
 FETCH_DELTA := from tests.peers.delta import delta_jars; delta_jars()
+FETCH_INPUTS := from tests.peers.spark_inputs import spark_tests_jars; spark_tests_jars()
 FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars()
 
 # compiled modules and rewritten asserts are kept, also where the environment says otherwise: see tests/conftest.py
@@ -53,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories simulate soak soak-job soak-table lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table soak-cdc lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -112,6 +113,7 @@ jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object s
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
 	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Flink" $(PY) -c "$(FETCH_FLINK)"
+	@$(PY) -I $(PREFLIGHT) run "fetching the inputs of Spark's tests" $(PY) -c "$(FETCH_INPUTS)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Debezium" $(PY) -c "$(FETCH_CDC)"
 
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
@@ -150,19 +152,25 @@ crossings: venv ## tables from the whole space of options, histories of everythi
 histories: venv ## random histories of versions and lineage by oracles, with new seeds; ARGS='--seconds 3600', '--only lineage'
 	$(PY) -m tests.histories $(ARGS)
 
+statements: venv ## random statements and conditions against plain Parquet, with new seeds; ARGS='--seconds 3600'
+	$(PY) -m tests.statements $(ARGS)
+
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)
 
-soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job and soak-table; before a release
+soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job, soak-table and soak-cdc; before a release
 	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
-	$(MAKE) soak-job soak-table ARGS=
+	$(MAKE) soak-job soak-table soak-cdc ARGS=
 
 soak-job: venv jars ## a job through kills, freezes and outages; MINUTES=60; its page is .bench/soak.html
 	$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 soak-table: venv ## processes that race on one table, killed and frozen; MINUTES=60, ARGS='--seed 7 --kind keyed'
 	$(PY) -m tests.soak.table --minutes $(MINUTES) $(ARGS)
+
+soak-cdc: venv jars jars-peers ## years of migrations in a captured database, under kills; MINUTES=60, ARGS='--seed 7'
+	$(PY) -m tests.soak.cdc --minutes $(MINUTES) $(ARGS)
 
 lint: venv ## format, lint, types and the import rules, without changing anything
 	$(VENV)/bin/ruff format --check $(CHECKED)

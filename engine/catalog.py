@@ -24,6 +24,7 @@ from engine.table import Table
 from engine.types.column_names import CaseRule
 from engine.versions.branches import logs_of
 from filestore.catalog.catalog import FileCatalog
+from filestore.catalog.table_place import without_place
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
@@ -32,7 +33,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options, given_to_table
 from filestore.schema.row_counts import seen_schema
-from filestore.schema.schema_store import given_fields, new_schema, warn_of_other_shape, without_place
+from filestore.schema.schema_store import PATH_KEY, ROOT_KEYS, given_fields, new_schema, warn_of_other_shape
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -70,8 +71,9 @@ class Catalog:
         warehouse = os.fspath(warehouse)
         self._options = CatalogOptions.parse(options or {})
         place = warehouse if urlsplit(warehouse).scheme or not warehouse.strip() else os.path.abspath(warehouse)
-        self._files = FileCatalog(place, self._options.given)
-        self._defaults = without_place(self._options.table_defaults, warehouse=self.warehouse)
+        root = {key: text for key, text in self._options.table_defaults.items() if key in ROOT_KEYS}
+        self._files = FileCatalog(place, {**self._options.given, **root})
+        self._defaults = without_place(self._options.table_defaults)
         self._login = CatalogLogin(self._defaults)
         settle_when_opened(self)
 
@@ -81,7 +83,7 @@ class Catalog:
     @property
     def options(self) -> Mapping[str, str]:
         """What it was opened with, secrets too: its own options, and defaults for tables that are made here."""
-        return {**self._options.given, **self._defaults}
+        return {**self._options.given, **self._options.table_defaults}
 
     @property
     def warehouse(self) -> str:
@@ -190,7 +192,9 @@ class Catalog:
             schema: the columns.
             primary_key: columns that identify a row; () for a table that only takes inserts.
             partition_by: columns that split the table into directories; part of the key, if there is one.
-            options: see docs/options.md; they win over the catalog's.
+            options: see docs/options.md; they win over the catalog's. ``path`` is a directory of the table's own, and
+                ``file.path`` a root in which it is ``<database>.db/<table>``: below the catalog option
+                ``external-paths.allowed``.
             comment: shown to users.
             if_not_exists: return the existing table.
             case_sensitive: two columns may differ in case only, which Spark reads with spark.sql.caseSensitive=true.
@@ -206,10 +210,10 @@ class Catalog:
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))
         check_spelling("table", name)  # before there is a topic
-        own = without_place(options, warehouse=self.warehouse, table_path=self._files.table_path(name))
+        own, place = without_place(options), self._files.places.of_new(name, options).path
         given = given_to_table(own, self._defaults)
         parsed = TableOptions.parse(given, primary_key=primary_key)
-        stored = self._login.stored(given, own)
+        stored = {**self._login.stored(given, own), PATH_KEY: place}
         if parsed.log_system == "none":
             return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         if self._files.table_exists(name):
@@ -233,7 +237,7 @@ class Catalog:
         )
         if topic.is_adopted and RETENTION_KEY not in own:
             stored.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
-        log = NewLog.keyed(topic, properties, self.file_io, self._files.table_path(name))
+        log = NewLog.keyed(topic, properties, self.file_io, place)
         with undoing_unless_visible(log.undo):
             registered(record_codec(seen_schema(first), parsed, topic.name), first, [first])
             made = self._created(
@@ -242,6 +246,10 @@ class Catalog:
         if made.options.log_topic_id != topic.topic_id:  # another process made the table meanwhile
             log.undo()
         return made
+
+    def own_place(self, name: str) -> str | None:
+        """The directory of a table that does not lie in that of its database; None: it does."""
+        return place.path if (place := self._files.places.find(name)).is_own else None
 
     def has_log(self, options: Mapping[str, str]) -> bool:
         """Whether a table that is made here with these options gets a log."""
@@ -256,8 +264,8 @@ class Catalog:
 
         Args:
             name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.
-            changes: see ``filestore.evolution.schema_change``; applied in order. ``log.system`` gives the table a log
-                or takes it away; only where the log is may be changed with it.
+            changes: ``AddColumn``, ``SetOption`` and their like, in ``fluvial``; applied in order. ``log.system`` gives
+                the table a log or takes it away; only where the log is may be changed with it.
 
         Raises:
             InvalidInputError: no such table, or a change is refused and why; nothing has changed.
@@ -334,7 +342,7 @@ class Catalog:
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
         self._check_writable(name)
-        if if_exists and not self._files.table_exists(name):
+        if self._files.forgot_unfinished(name) or (if_exists and not self._files.table_exists(name)):
             return []
         _check_whole(name, "CALL sys.delete_branch")
         exists = self._files.table_exists(name)

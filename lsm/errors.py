@@ -63,6 +63,10 @@ class InvalidInputError(FluvialError):
     """The request is invalid: an option, a value, a type, a name. Retrying cannot help."""
 
 
+class ManyProblemsError(InvalidInputError):
+    """Several things are wrong with a request, for example a job file: each is a line of the message."""
+
+
 class MissingTopicError(InvalidInputError):
     """A topic to read does not exist: a wrong name, or its producer has not created it yet."""
 

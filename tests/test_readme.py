@@ -226,7 +226,7 @@ def test_the_page_of_dependencies_is_that_of_the_project() -> None:
     assert hard == names(project["dependencies"])
     extras = re.findall(r"^\| `([\w-]+)` \| `([\w-]+)` \|", text, re.MULTILINE)
     wanted = {key: names(given) for key, given in project["optional-dependencies"].items() if key != "dev"}
-    assert {extra: [package] for extra, package in extras} == wanted
+    assert {extra: [package for each, package in extras if each == extra] for extra, _ in extras} == wanted
     modules = {"confluent-kafka": "confluent_kafka", "pyyaml": "yaml", "prometheus-client": "prometheus_client",
                "pillow": "PIL", "openlineage-python": "openlineage"}  # fmt: skip
     paths = [path for each in PACKAGES.split("|") for path in (ROOT / each).rglob("*.py")]
@@ -234,5 +234,6 @@ def test_the_page_of_dependencies_is_that_of_the_project() -> None:
     packages = [*hard, *(package for _, package in extras)]  # drivers are imported by SQLAlchemy, the flights as a file
     named = [each for each in packages if re.search(rf"\b{modules.get(each, each)}\b", code)]
     assert named == packages
-    bounded = {re.split(r"[<>=\[]", each)[0] for each in project["dependencies"] if "<" in each}
-    assert bounded == {"pyspark", "sqlglot"}
+    wheel = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    bounded = {re.split(r"[<>=\[]", each)[0] for each in wheel if "<" in each}
+    assert bounded == {"pyspark", "pandas", "sqlglot"}

@@ -17,9 +17,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from engine.catalog import Catalog
-from engine.cdc.cuts.batch_cut import cut_scans, with_held
-from engine.cdc.cuts.tagging import tag_batch_cut
-from engine.cdc.planning import Marks, TableWork, parked_at, with_new_positions, work_by_table
+from engine.cdc.cuts import cut_scans, tag_batch_cut, tag_of_batch, with_held
+from engine.cdc.planning import Marks, TableWork, TopicMadeAgainError, parked_at, work_by_table
 from engine.cdc.records.routing import RefusedRecordError
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows
@@ -40,7 +39,7 @@ from engine.cdc.state import (
 )
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in, put_away_unreadable
-from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.kafka.offsets import OffsetRange, TopicPosition, without_topics
 from engine.lineage.lineage import Collected, collecting, store_collected
 from engine.runtime.metrics import record_changes
 from engine.runtime.steps import Observer, ignore
@@ -110,6 +109,7 @@ class CdcBatches:
         self._last: BatchReport | None = None
         self._user = commit_user
         self._tagged_ms = float("-inf")
+        state.let_go_unnamed(settings.naming)
 
     def write(self, ranges: Sequence[OffsetRange], batch_id: int) -> BatchReport:
         """Bring every table to the ends of these ranges, except parked ones.
@@ -173,19 +173,15 @@ class CdcBatches:
         self._consumers.close()
 
     def _tag(self, decision: CutDecision, scans: Sequence[RangeScan]) -> None:
-        """Leave a tag over all tables, unless one waits or the connector still takes its first look."""
-        found = [each for scan in scans for each in scan.tables.values()]
+        """Leave a tag over all tables, unless one waits."""
+        tag, names = tag_of_batch(decision, scans), self._state.tables()
         is_due = self._now_ms() - self._tagged_ms >= self._settings.tag_every_s * 1000
-        if not decision.is_clean or decision.newest is None or any(each.has_snapshot for each in found) or not is_due:
+        if tag is None or not is_due or any(self._state.table(name).parked is not None for name in names):
             return
-        names = self._state.tables()
-        if any(self._state.table(name).parked is not None for name in names):
-            return
-        lsn = max((each.newest_lsn for each in found if each.newest_lsn is not None), default=None)
         tables = {self._tables.full_name(name): self._tables.open(name) for name in names if self._tables.exists(name)}
         is_tagged = tag_batch_cut(
             {name: table.store for name, table in tables.items()},
-            f"cdc-{decision.batch_id if lsn is None else lsn}",
+            tag,
             commit_user=self._user,
             batch_id=decision.batch_id,
             retained_ms=self._settings.tag_retained_ms,
@@ -253,7 +249,7 @@ class CdcBatches:
         name, state = work.name, self._state.table(work.name)
         goes_on = any(each.table == name for each in requests)
         if state.parked is not None:
-            state = replace(state, parked=with_new_positions(state.parked, work))
+            state = replace(state, parked=state.parked.met(work.starts, work.topic_ids))
             self._state.put(name, state)
         if state.parked is not None and not goes_on and not work.begins_awaited(state.parked):
             return TableReport.parked_table(name, state.parked)
@@ -267,8 +263,10 @@ class CdcBatches:
                 self._tables.drop(name)
                 self._state.put(name, CdcTableState(parked=state.parked))
                 state = self._state.table(name)
+            self._tables.exists(name, tuple(each.source for each in work.shares))
             position = self._position(work.name)
             continued = state.parked if goes_on or awaited is not None else None
+            stood = dict(position.offsets)
             again = work.made_again(position.topic_ids, position.offsets, continued)
             position, state = position.without(again), replace(state, sequence=state.sequence.without(again))
             known = position.marks
@@ -283,7 +281,6 @@ class CdcBatches:
             table = self._tables.prepare(name, state, work.met, position.offsets, partial(self._state.put, name))
             stood = self._writers.open(table, made_again=again)
             work = work.knowing(self._state.table(name).sources, stood)
-            work.check_same_topics(stood, position.topic_ids)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)
             if awaited is not None or work.is_truncated(stood, self._settings):
@@ -316,7 +313,7 @@ class CdcBatches:
         return found, marks
 
     def _position(self, name: str) -> JobPosition:
-        """How far the job is in a table, before the batch."""
+        """The job's position in a table, before the batch."""
         full_name = self._tables.full_name(name)
         if not self._tables.exists(name):  # also one that was dropped meanwhile
             self._writers.forget(full_name)
@@ -346,6 +343,8 @@ class CdcBatches:
     ) -> TableReport:
         before = (known := self._state.table(work.name).parked) and at_beginnings(known, work.topic_ids)
         reason = str(error) if isinstance(error, FluvialError) else f"unexpected: {type(error).__name__}: {error}"
+        if isinstance(error, TopicMadeAgainError):
+            stood = without_topics(stood, error.topics)
         offsets = stood if before is None else {**before.offsets, **stood}
         if before is not None and before.awaits is not None and work.has_awaited(before):
             parked = replace(before, reason=reason, awaits=replace(before.awaits, is_met=True))
@@ -393,7 +392,7 @@ class CdcBatches:
         return count
 
     def _allowed(self, name: str) -> int:
-        """How many more bad records a table may have in this hour."""
+        """The number of bad records that a table may still have in this hour."""
         recent = self._bad.get(name, deque())
         while recent and time.monotonic() - recent[0][0] > _HOUR_S:
             recent.popleft()

@@ -1,6 +1,6 @@
-"""What a batch does to each table: from scanned ranges and known states to the work by table. Pure."""
+"""The work of a batch by table, planned from scanned ranges and known states. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
@@ -20,9 +20,17 @@ Marks = Mapping[tuple[str, str], Mark]
 """By ``topic/partition`` and source table."""
 
 
+class TopicMadeAgainError(InvalidInputError):
+    """Topics of a table were deleted and made again: their offsets count from 0."""
+
+    def __init__(self, text: str, topics: Collection[str] = ()) -> None:
+        super().__init__(text)
+        self.topics = topics
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a range has of one source table of a table."""
+    """The records of one source table of a table in one range."""
 
     source: SourceTable
     target: TableTarget
@@ -32,6 +40,9 @@ class Share:
     has_others: bool = False  # other source tables have rows in the table
     partition_count: int = 1  # of the topics, in which its changes are
     replaced_from: int = -1  # the first row of a snapshot that replaces all rows before it; -1: there is none
+    awaited_from: int = (
+        -1
+    )  # where the share of a table begins that a snapshot replaces for which it waited; -1: it is not
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
         """This share without the parts and truncates of repeated changes, and the table's mark after it."""
@@ -51,7 +62,7 @@ class Share:
         return replace(self, found=found, repeated=spans), mark
 
     def begun_again(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> int:
-        """Where the newest snapshot begins that comes behind other records of the source table; -1: none does."""
+        """The beginning of the newest snapshot behind other records of the source table; -1: there is none."""
         known, position = self._mark(marks), _position(self.scan.source)
         begin = self.found.snapshot_rows.begin(None if known is None else known.place)
         if begin is None or begin < stood.get(position, 0):
@@ -74,7 +85,8 @@ class Share:
                 f"a snapshot of a table without a key has begun again, its rows would be counted twice: "
                 f"source={self.source} at={self.scan.position} offset={begin} "
                 f"{'sources=several' if self.has_others else f'partitions={len(partitions)}'} "
-                f"fix='drop {self.target.table}, and take the job to a new name'"
+                f"fix='stop the writers of the source tables, wait until the connector has published all, then: "
+                f"fluvial cdc resnapshot {self.target.table} --writers-stopped'"
             )
         return replace(self, replaced_from=begin)
 
@@ -89,12 +101,13 @@ class Share:
                 other partitions have no order with it.
         """
         rule = settings.schema_changes.get("truncate", "apply")
-        if self.found.truncated_at is None or rule == "ignore":
+        if self.found.truncated_at is None or rule == "ignore" or self.found.truncated_at < self.awaited_from:
             return -1
         where = f"source={self.source} at={self.scan.position} offset={self.found.truncated_at}"
         if rule == "fail":
             raise InvalidInputError(
-                f"the source table was truncated: {where} schema-changes.truncate=fail fix=set it to apply or ignore"
+                f"the source table was truncated: {where} schema-changes.truncate=fail "
+                f"fix='set it to apply, start the job again, and: fluvial cdc resume {self.target.table}'"
             )
         if self.has_others:
             raise RefusedRecordError(
@@ -107,8 +120,8 @@ class Share:
             raise InvalidInputError(
                 f"a source table was truncated whose changes are in several partitions, so which of them came before "
                 f"is not known: table={self.target.table} {where} partitions={self.partition_count} "
-                f"fix='give its topic one partition; or set schema-changes: {{truncate: ignore}}, resume the table, "
-                "and use DELETE in the source'"
+                f"fix='fluvial cdc resnapshot {self.target.table}, which replaces its rows; a topic of one partition, "
+                "or DELETE in the source, needs none'"
             )
         return self.found.truncated_at
 
@@ -122,7 +135,7 @@ class Share:
 
 @dataclass(slots=True, kw_only=True)
 class TableWork:
-    """What a batch has for one table."""
+    """The records of a batch for one table."""
 
     name: str
     shares: list[Share] = field(default_factory=list)
@@ -149,15 +162,21 @@ class TableWork:
     ) -> frozenset[str]:
         """Topics that were made again since the table has read them, and are read from their beginning.
 
+        Without ids a topic is known for another one when it ends before the table's position, and later by the
+        position at which the table waits.
+
         Args:
             known: their ids, as the table has them.
             stood: its position.
             continued: as what a user lets the table go on; None: it is not parked.
 
         Raises:
-            InvalidInputError: no user knows it: what was in the topic that is gone may not be in the table.
+            TopicMadeAgainError: no user knows it: what was in the topic that is gone may not be in the table.
         """
         ids = self.topic_ids
+        shorter = {each[0] for each, end in self.ends.items() if end < stood.get(each, 0) and each[0] not in known}
+        waiting = {} if continued is None else continued.offsets
+        shorter |= {each[0] for each, offset in waiting.items() if offset < stood.get(each, 0)}
         noticed = {
             each.scan.source.topic
             for each in self.shares
@@ -165,25 +184,16 @@ class TableWork:
             and each.scan.source.topic not in known
             and any(topic == each.scan.source.topic for topic, _ in stood)
         }
-        again = recreated_topics(known, ids) | noticed
+        again = recreated_topics(known, ids) | noticed | shorter
         for topic in sorted(again):
             if continued is None or continued.topic_ids.get(topic) != ids.get(topic):
-                raise InvalidInputError(
+                raise TopicMadeAgainError(
                     f"the topic was deleted and made again since it was read: table={self.name} topic={topic} "
                     f"fix='fluvial cdc resnapshot {self.name}, which replaces its rows; or fluvial cdc resume "
-                    f"{self.name}, which reads the topic from its beginning'"
+                    f"{self.name}, which reads the topic from its beginning'",
+                    again,
                 )
         return again
-
-    def check_same_topics(self, stood: Mapping[TopicPosition, int], known: TopicIds) -> None:
-        """Raises: InvalidInputError: a topic of which no id is known ends before the position of the table."""
-        for position, end in self.ends.items():
-            if end < stood.get(position, 0) and position[0] not in known:
-                raise InvalidInputError(
-                    f"the topic was deleted and recreated since it was read: topic={position[0]} "
-                    f"partition={position[1]} wanted={stood[position]} end={end} "
-                    f"fix='drop the table, or take the job to a new name: the records between are gone'"
-                )
 
     @property
     def met(self) -> list[MetPart]:
@@ -242,14 +252,19 @@ class TableWork:
         return parked.awaits is not None and not parked.awaits.is_met and self.has_awaited(parked)
 
     def from_awaited(self, parked: Parked) -> "TableWork":
-        """The work without the schema parts that end before the snapshot begins."""
+        """The work from the snapshot on, without the schema parts that end before it begins.
+
+        A partition in which no row of it is yet begins where the table was asked to wait: what follows there comes
+        before such rows, or is of keys that have none.
+        """
         shares = []
         for share in self.shares:
             start = share.snapshot_from(parked)
+            start = parked.offsets.get(_position(share.scan.source), -1) if start < 0 else start
             parts = share.found.parts
             after = [each.offset for each in parts[1:]] + [2**63]
             kept = [each for each, end in zip(parts, after, strict=True) if end > start]
-            shares.append(replace(share, found=replace(share.found, parts=kept)))
+            shares.append(replace(share, found=replace(share.found, parts=kept), awaited_from=start))
         return replace(self, shares=shares)
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["TableWork", dict[Any, Mark]]:
@@ -276,7 +291,7 @@ class TableWork:
     def sources(
         self, stood: Mapping[TopicPosition, int], state: CdcTableState, settings: CdcSettings
     ) -> tuple[TableSource, ...]:
-        """Which rows the table takes from each range: those behind its position, truncates and new snapshots."""
+        """The sources of the table's rows: of each range the rows behind its position, truncates and new snapshots."""
         return tuple(
             TableSource(
                 source=share.source,
@@ -285,7 +300,7 @@ class TableWork:
                     stood.get(_position(share.scan.source), 0) - 1,
                     share.truncated_at(settings),
                     share.replaced_from - 1,
-                    -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
+                    share.awaited_from - 1,
                 ),
                 sequence=state.sequence,
                 constants=share.target.constants,
@@ -377,18 +392,8 @@ def parked_at(
         at=at,
         left_out=left_out,
         topic_ids=work.topic_ids,
+        sources=tuple(dict.fromkeys(each.source for each in work.shares)),
     )
-
-
-def with_new_positions(parked: Parked, work: TableWork) -> Parked:
-    """A parked table, with the positions that it has got meanwhile."""
-    ids = {**work.topic_ids, **parked.topic_ids}
-    known = set(parked.offsets)
-    if parked.awaits is not None:  # a snapshot replaces all rows, whatever became of the topic
-        again = recreated_topics(parked.topic_ids, work.topic_ids)
-        ids, known = {**ids, **work.topic_ids}, {each for each in known if each[0] not in again}
-    missing = {each: offset for each, offset in work.starts.items() if each not in known}
-    return replace(parked, offsets={**parked.offsets, **missing}, topic_ids=ids)
 
 
 def _position(source: OffsetRange) -> TopicPosition:

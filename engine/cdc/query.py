@@ -30,7 +30,7 @@ _MOST_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """Why a batch is due without new records, by the clock of this machine; see ``StateFiles.pending``."""
+    """Asks why a batch is due without new records, by the clock of this machine; see ``StateFiles.pending``."""
 
     state: StateFiles
     max_wait_s: float
@@ -89,13 +89,14 @@ class CdcQuery:
         except PySparkException as error:
             raise fluvial_error(error, f"job cannot start: job={self._settings.name}") from error
 
-    def stop_after_batch(self) -> None:
-        """Refuse further batches; the running one ends."""
+    def stop_after_batch(self) -> bool:
+        """Refuse further batches; the running one ends. Returns: whether one is running."""
         self._is_refusing.set()
+        return self._began_s is not None
 
     @property
     def batch_seconds(self) -> float:
-        """How long the running batch has taken; 0 when none is running."""
+        """Seconds that the running batch has taken; 0 when none is running."""
         began_s = self._began_s
         return 0.0 if began_s is None else time.monotonic() - began_s
 
@@ -105,10 +106,10 @@ class CdcQuery:
             self._batches.close()
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
-        if self._is_refusing.is_set():
-            raise InvalidInputError(f"the job is stopping: job={self._settings.name} batch_id={batch_id}")
-        self._began_s = time.monotonic()
+        self._began_s = time.monotonic()  # before the look: who stops the query sees one of both
         try:
+            if self._is_refusing.is_set():
+                raise InvalidInputError(f"the job is stopping: job={self._settings.name} batch_id={batch_id}")
             self._write_ranges(frame, batch_id)
         finally:
             self._began_s = None

@@ -1,4 +1,4 @@
-"""What a batch did to each table, and what is known of all tables after it: ``fluvial cdc status`` and metrics."""
+"""The report of a batch: the records, snapshot and state of each table. ``fluvial cdc status`` and metrics show it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

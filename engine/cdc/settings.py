@@ -1,4 +1,4 @@
-"""What a job keeps equal, as one frozen value: from the section ``cdc`` of a job file, or from flags. Picklable."""
+"""The settings of a job as one frozen value, from the section ``cdc`` of a job file or from flags. Picklable."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ GENERATED: Final = "a generated column, left out: changes do not have it; column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """What is said of one table."""
+    """The settings of one table."""
 
     partition_by: tuple[str, ...] = ()
     columns: tuple[tuple[str, DataType], ...] = ()  # of records without schema parts; (): such records are refused
@@ -36,7 +36,7 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcSettings:
-    """A job: where changes come from, and what becomes of them."""
+    """The settings of a job: the topics that it reads, the tables that it writes, and the rules between them."""
 
     name: str
     database: str
@@ -71,7 +71,7 @@ class CdcSettings:
     connector: Mapping[str, str] = field(default_factory=dict)  # settings that decide how it writes values
 
     def table(self, name: str) -> TableSettings:
-        """What is said of one table, by its name without the database."""
+        """The settings of one table, by its name without the database."""
         return self.tables.get(name, TableSettings())
 
     def flattened_source(self, topic: str) -> SourceTable | None:
@@ -80,7 +80,7 @@ class CdcSettings:
         return source if any(re.fullmatch(each, str(source)) for each in self.flattened) else None
 
     def why_left_out(self, source: SourceTable, column: str) -> str | None:
-        """Why a column of the source has none in the table; None: it has one."""
+        """The reason why a column of the source is left out of the table; None: it is not."""
         if is_excluded(source, column, self.excluded):
             return "excluded"
         return GENERATED if f"{source}.{column}" in self.generated else None

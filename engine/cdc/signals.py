@@ -13,7 +13,10 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.names import Naming, SourceTable
+from engine.cdc.settings import CdcSettings
+from engine.cdc.state import RESNAPSHOT, StateFiles
+from engine.cdc.status import table_positions
 from engine.kafka.offsets import TopicPosition
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.refusals import topic_right
@@ -37,23 +40,39 @@ class SnapshotSignal:
         return json.dumps({"type": "execute-snapshot", "data": data})
 
 
-def signals_for(sources: Sequence[SourceTable], positions: Iterable[TopicPosition]) -> list[SnapshotSignal]:
-    """The signals for the source tables of a table, by connector.
-
-    Raises:
-        InvalidInputError: no topic is named after a source table, so its connector is not known.
-    """
-    found: dict[str, list[SourceTable]] = {}
+def prefixes_of(sources: Iterable[SourceTable], positions: Iterable[TopicPosition]) -> dict[SourceTable, str]:
+    """The prefix of the topics of each source table's connector, as far as a topic is named after the table."""
     topics = sorted({topic for topic, _ in positions})
+    found = {}
     for source in sources:
         prefixes = [each.removesuffix(f".{source}") for each in topics if each.endswith(f".{source}")]
-        if not prefixes:
+        if prefixes:
+            found[source] = prefixes[0]
+    return found
+
+
+def signals_for(sources: Sequence[SourceTable], prefixes: Mapping[SourceTable, str]) -> list[SnapshotSignal]:
+    """The signals for source tables, one for each connector: while it takes a snapshot it must not get another.
+
+    Args:
+        sources: the tables; one without a prefix is of the connector of all others, if there is only one.
+        prefixes: of the topics of tables that are known.
+
+    Raises:
+        InvalidInputError: the connector of a table is not known.
+    """
+    found: dict[str, list[SourceTable]] = {}
+    all_prefixes = sorted(set(prefixes.values()))
+    for source in sources:
+        prefix = prefixes.get(source, all_prefixes[0] if len(all_prefixes) == 1 else None)
+        if prefix is None:
             raise InvalidInputError(
-                f"the connector of a source table is not known: source={source} topics={','.join(topics)} "
+                f"the connector of a source table is not known: source={source} "
+                f"prefixes={','.join(all_prefixes) or 'none'} "
                 "fix='send it the signal execute-snapshot with type BLOCKING, after the same command with --by-hand'"
             )
-        found.setdefault(prefixes[0], []).append(source)
-    return [SnapshotSignal(prefix=prefix, tables=tuple(tables)) for prefix, tables in found.items()]
+        found.setdefault(prefix, []).append(source)
+    return [SnapshotSignal(prefix=prefix, tables=tuple(dict.fromkeys(tables))) for prefix, tables in found.items()]
 
 
 def send_signals(properties: KafkaProperties, topic: str, signals: Sequence[SnapshotSignal]) -> None:
@@ -78,6 +97,82 @@ def send_signals(properties: KafkaProperties, topic: str, signals: Sequence[Snap
         raise UnavailableError(f"a signal was not accepted in time: topic={topic}{notes.text}")
 
 
+def request_snapshots(
+    state: StateFiles,
+    settings: CdcSettings,
+    names: Sequence[str],
+    latest: Mapping[TopicPosition, int],
+    *,
+    topic: str | None,
+    at_ms: int,
+    drops: bool = False,
+    are_writers_stopped: bool = False,
+) -> None:
+    """Ask the connectors for snapshots of tables, and the job to replace their rows when the first ones come.
+
+    Args:
+        state: of the job.
+        settings: of the job.
+        names: tables, or source tables as ``SCHEMA.NAME``; one that the job does not know yet joins with its snapshot.
+        latest: ends of the job's topics: the snapshots begin behind them.
+        topic: of the connectors' signals; None: a user sends them, after this.
+        at_ms: epoch milliseconds.
+        drops: make the tables again.
+        are_writers_stopped: whether the source tables have no writers until the snapshots are there.
+
+    Raises:
+        InvalidInputError: a table is not known, cannot be replaced exactly, or another one waits for its snapshot.
+        FluvialError: a signal was not accepted.
+    """
+    known = state.tables()
+    tables, new = _chosen(names, known, settings.naming, state.job)
+    waiting = [each for each in known if each not in tables and _waits(state, each)]
+    if waiting and topic is not None:
+        raise InvalidInputError(
+            f"a connector stands still that gets a signal while it takes another snapshot: tables={','.join(names)} "
+            f"waiting={','.join(waiting)} fix='wait until fluvial cdc status shows them running; if the connector has "
+            f"never taken their signal, ask for all: fluvial cdc resnapshot {','.join([*waiting, *names])}'"
+        )
+    ends = {name: {each: latest[each] for each in table_positions(state, name) if each in latest} for name in tables}
+    for name in tables:
+        check_resnapshot(name, state.table(name).key, ends[name], are_writers_stopped=are_writers_stopped)
+    if topic is not None:
+        places = [each for name in known for each in table_positions(state, name)]
+        sources = [each for name in tables for each in state.table(name).sources]
+        prefixes = prefixes_of([*sources, *(each for name in known for each in state.table(name).sources)], places)
+        send_signals(settings.properties, topic, signals_for([*sources, *new], prefixes))
+    for name in tables:
+        state.ask(RESNAPSHOT, name, at_ms=at_ms, offsets=ends[name], drops=drops)
+
+
+def _chosen(
+    names: Sequence[str], known: Sequence[str], naming: Naming, job: str
+) -> tuple[list[str], list[SourceTable]]:
+    """The tables that the job knows, and source tables that it does not know yet. Raises: InvalidInputError."""
+    tables: list[str] = []
+    new: list[SourceTable] = []
+    for name in names:
+        source = SourceTable.parse(name) if "." in name else None
+        target = None if source is None else naming.target_of(source)
+        if name in known:
+            tables.append(name)
+        elif target is not None and target.table in known:
+            tables.append(target.table)
+        elif source is not None and target is not None:
+            new.append(source)
+        else:
+            raise InvalidInputError(
+                f"the job has no such table: job={job} table={name} known={','.join(known)} "
+                "fix='a table that it does not know yet has the name of its source: SCHEMA.NAME'"
+            )
+    return list(dict.fromkeys(tables)), new
+
+
+def _waits(state: StateFiles, name: str) -> bool:
+    parked = state.table(name).parked
+    return parked is not None and parked.awaits is not None and not parked.awaits.is_met
+
+
 def check_resnapshot(
     table: str, key: Sequence[str], latest: Mapping[TopicPosition, int], *, are_writers_stopped: bool = False
 ) -> None:
@@ -86,16 +181,15 @@ def check_resnapshot(
     Without a key it can while the source table has no writer.
 
     Raises:
-        InvalidInputError: the table has no key, several partitions, or none that is known.
+        InvalidInputError: the table has no key, or no partition that is known.
     """
     if not key and not are_writers_stopped:
+        several = "" if len(latest) == 1 else ", wait until the connector has published all"
         raise InvalidInputError(
-            f"a table without a key counts rows twice that change during a snapshot: table={table} "
-            "fix='stop the writers of the source table until the snapshot is there, and add --writers-stopped'"
+            f"a table without a key counts rows twice that change during a snapshot: table={table} fix='stop the "
+            f"writers of the source table until the snapshot is there{several}, and add --writers-stopped'"
         )
-    if len(latest) != 1:
-        shown = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(latest)) or "none"
+    if not latest:
         raise InvalidInputError(
-            f"a snapshot has one beginning in one topic partition only: table={table} partitions={shown} "
-            "fix='drop the table, and take the job to a new name'"
+            f"no topic of the table is known: table={table} fix='wait for its first batch; it is still to come'"
         )

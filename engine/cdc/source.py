@@ -57,7 +57,7 @@ _REQUESTS: Final = "@requests"
 _EARLIEST: Final = "@earliest"  # where partitions begin that are new in a batch
 
 ListRequests = Callable[[], list[str]]
-"""Why a batch is due without new records: names of what users have asked of the job, or of what it holds back."""
+"""Lists reasons why a batch is due without new records: requests of users, and changes that were held back."""
 
 
 def no_requests() -> list[str]:
@@ -146,7 +146,7 @@ def _offsets(position: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
-    """What the source needs. Picklable."""
+    """The arguments of the source. Picklable."""
 
     settings: CdcSettings
     requests: ListRequests = no_requests

@@ -1,4 +1,4 @@
-"""What a job knows of its tables between batches: small files under ``_cdc/JOB`` in the warehouse.
+"""The state of a job between batches: small files under ``_cdc/JOB`` in the warehouse.
 
 One file per table with its source tables, its schema parts and, when it is parked, since when, why and where its
 records go on; one with the progress of the newest batch; one for each request of a user, until the job has taken it.
@@ -7,13 +7,14 @@ names of columns. Each is replaced atomically, by the driver of the job alone.
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from engine.cdc.records.routing import RecordPlace
-from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.names import Naming, SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.rules.transactions import CutDecision
 from engine.kafka.offsets import (
@@ -27,6 +28,8 @@ from engine.kafka.offsets import (
 )
 from filestore.io.file_io import FileIO
 from lsm.errors import CorruptDataError
+
+logger = logging.getLogger("fluvial.cdc")
 
 STATE_DIRECTORY: Final = "_cdc"
 RESNAPSHOT: Final = "resnapshot"
@@ -58,11 +61,24 @@ class Parked:
     at: RecordPlace | None = None  # the first record that a skip leaves out; None: all from these offsets on
     left_out: tuple[OffsetRange, ...] = ()  # what users have skipped behind these offsets
     topic_ids: TopicIds = field(default_factory=dict)  # of the offsets' topics, as far as they are known
+    sources: tuple[SourceTable, ...] = ()  # whose records wait
+
+    def met(self, starts: Mapping[TopicPosition, int], ids: TopicIds) -> "Parked":
+        """This table behind another batch, which begins there: it may have got partitions, or topics that have an id.
+
+        A table that awaits a snapshot begins again in a topic that was made again: all its rows are replaced.
+        """
+        known, topic_ids = set(self.offsets), {**ids, **self.topic_ids}
+        if self.awaits is not None:
+            again = recreated_topics(self.topic_ids, ids)
+            topic_ids, known = {**topic_ids, **ids}, {each for each in known if each[0] not in again}
+        missing = {each: offset for each, offset in starts.items() if each not in known}
+        return replace(self, offsets={**self.offsets, **missing}, topic_ids=topic_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcTableState:
-    """What is known of a table."""
+    """The state of a table: its source tables, its schema parts, and why it waits."""
 
     sources: tuple[SourceTable, ...] = ()
     key: tuple[str, ...] = ()  # of the source, as records had it first
@@ -86,6 +102,7 @@ class CdcTableState:
                 "awaits": None if parked.awaits is None else asdict(parked.awaits),
                 "at": parked.at,
                 "left_out": [asdict(each) for each in parked.left_out],
+                "sources": [[each.schema, each.name] for each in parked.sources],
             },
         }
 
@@ -108,13 +125,14 @@ class CdcTableState:
                 awaits=None if not parked.get("awaits") else AwaitedSnapshot(**parked["awaits"]),
                 at=None if not parked.get("at") else tuple(parked["at"]),
                 left_out=tuple(OffsetRange(**each) for each in parked.get("left_out", ())),
+                sources=tuple(SourceTable(*each) for each in parked.get("sources", ())),
             ),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks of a running job."""
+    """A request of a user to a running job."""
 
     name: str  # of its file
     action: str  # resume, skip, resnapshot
@@ -205,12 +223,25 @@ class StateFiles:
         names = self.io.list_names(f"{self._home}/{_TABLES}")
         return sorted(unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
 
+    def let_go_unnamed(self, naming: Naming) -> None:
+        """Let no table wait all of whose source tables the rules now send to other tables, or to none."""
+        for name in self.tables():
+            known = self.table(name)
+            sources = {*known.sources, *(() if known.parked is None else known.parked.sources)}
+            targets = [naming.target_of(each) for each in sources]
+            if known.parked is not None and sources and all(each is None or each.table != name for each in targets):
+                self.park(name, None)
+                logger.warning(
+                    "a table does not wait any more, the rules let no source table into it: table=%s sources=%s "
+                    "fix='drop it, if it is there'", name, ",".join(map(str, sorted(sources))),
+                )  # fmt: skip
+
     def request_names(self) -> list[str]:
         """Names of the requests that wait, in order."""
         return [name for name in self.io.list_names(f"{self._home}/{_REQUESTS}") if name.endswith(_SUFFIX)]
 
     def pending(self, *, now_ms: int, max_wait_ms: float) -> list[str]:
-        """Why a batch is due without new records: requests, and changes that were held back for too long."""
+        """List why a batch is due without new records: requests, and changes that were held back for too long."""
         newest = max(self.cuts().values(), key=lambda each: each.batch_id, default=None)
         is_overdue = newest is not None and newest.overdue(now_ms, max_wait_ms)
         return [*self.request_names(), *([f"overdue-{newest.batch_id}"] if newest is not None and is_overdue else [])]
@@ -261,7 +292,7 @@ class StateFiles:
         self._write(_PROGRESS, body)
 
     def cuts(self) -> dict[int, CutDecision]:
-        """Where the newest batches ended, by batch."""
+        """The ends of the newest batches, by batch."""
         body = self._read(_CUTS) or {"cuts": []}
         return {each["batch"]: CutDecision.from_json(each) for each in body["cuts"]}
 

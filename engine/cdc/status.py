@@ -1,8 +1,9 @@
-"""What a job's tables are doing: lag in records and in seconds of the source, bad records, parked tables."""
+"""The status of a job's tables: lag in records and in seconds of the source, bad records, parked tables."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.state import CdcTableState, Parked, StateFiles
@@ -10,6 +11,8 @@ from engine.cdc.topics import PatternTopics
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from logstore.kafka.clients import KafkaProperties
 from lsm.errors import InvalidInputError
+
+_NAMES_ALL: Final = re.compile(r"fluvial cdc (resume|resnapshot)|then:? fluvial cdc")  # that is to be done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +145,18 @@ def _status(
         schema=None if last is None else last.schema_id,
         parked_since_ms=None if parked is None else parked.since_ms,
         reason=None if parked is None else parked.reason,
-        fix=None if parked is None else _fix(name, parked),
+        fix=None if parked is None else _fix(name, known, parked),
     )
 
 
-def _fix(name: str, parked: Parked) -> str:
+def _fix(name: str, known: CdcTableState, parked: Parked) -> str:
     if parked.awaits is None or parked.awaits.is_met:
+        if _NAMES_ALL.search(parked.reason):
+            return "do what the reason says"
         first = "do what the reason says" if "fix=" in parked.reason else "remove the cause"
         return f"{first}, then: fluvial cdc resume {name}"
-    return f"look into the connector's log whether it has taken the signal; without it: fluvial cdc resume {name}"
+    options = f"{' --drop' if parked.awaits.drops else ''}{'' if known.key else ' --writers-stopped'}"
+    return (
+        f"if the connector publishes nothing, restart it; if its log does not name a snapshot of the table, again: "
+        f"fluvial cdc resnapshot {name}{options}; to do without: fluvial cdc resume {name}"
+    )

@@ -14,7 +14,7 @@ from logstore.kafka.refusals import topic_right
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers before 2.8
 _LOOK_S: Final = 10.0
-"""How soon a new topic joins."""
+"""Seconds after which a new topic joins."""
 
 
 class PatternTopics:

@@ -101,7 +101,7 @@ def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
 
 
 def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse:
-    """Where updates go that cannot be completed: to the dead letters; without any they stop the table."""
+    """The function that takes updates whose missing values are not known: it sends dead letters, or stops the table."""
     settings = rows.settings
     letters = (
         None
@@ -158,7 +158,7 @@ TableRunner = LocalTables | ClusterTables
 
 @dataclass(slots=True)
 class JobPosition:
-    """How far a job is in a table."""
+    """The position up to which a table has the changes of its job."""
 
     offsets: dict[TopicPosition, int] = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)  # the newest changes of the source

@@ -21,8 +21,9 @@ from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS, WORDS_E
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.cli.kept_help import shown_help
 from engine.dialect.grammar.places import SqlSyntaxError
+from engine.runtime.installed_pyspark import missing_spark
 from engine.runtime.logs import Form, configure_logging, fields_of
-from lsm.errors import FluvialError, InvalidInputError, printable
+from lsm.errors import FluvialError, InvalidInputError, ManyProblemsError, printable
 from lsm.secret_names import shown_line
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -40,7 +41,6 @@ def main() -> None:
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; errors are reported on standard error, in one line."""
-    is_debug = "--debug" in arguments
     try:
         code = cli.main(args=list(arguments), prog_name="fluvial", standalone_mode=False)
         sys.stdout.flush()  # what could not be written fails here, not when the interpreter ends
@@ -54,25 +54,21 @@ def run_command(arguments: Sequence[str]) -> int:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
     except FluvialError as error:
-        if is_debug:
-            sys.stderr.write(shown_line(printable(traceback.format_exc())))
-        if _is_caused_by_interrupt(error):
-            sys.stderr.write("interrupted\n")
+        if _is_interrupted(error, arguments):
             return EXIT_INTERRUPTED
-        _report(
-            arguments, str(error) if isinstance(error, SqlSyntaxError) else " ".join(str(error).split()), _kind(error)
-        )
+        for text in _messages(error):
+            _report(arguments, text, _kind(error))
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: an unexpected error is a bug)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:  # no fault of the program
             fix = "fix='make room where the output goes, or for temporary files'"
             _report(arguments, f"something cannot be written: reason={error} {fix}", "UnavailableError")
             return EXIT_FAILED
-        if is_debug:
-            sys.stderr.write(shown_line(printable(traceback.format_exc())))
-        if _is_caused_by_interrupt(error):
-            sys.stderr.write("interrupted\n")
+        if _is_interrupted(error, arguments):
             return EXIT_INTERRUPTED
+        if message := missing_spark(error):
+            _report(arguments, message, "InvalidInputError")
+            return EXIT_INVALID
         reason = printable(" ".join(f"{type(error).__name__}: {error}".split()))
         _report(arguments, f"unexpected: {reason} fix=run it with --debug and report the output", type(error).__name__)
         return EXIT_FAILED
@@ -89,6 +85,14 @@ def _report(arguments: Sequence[str], text: str, kind: str) -> None:
         sys.stderr.write(f"error: {text}\n")
 
 
+def _messages(error: FluvialError) -> list[str]:
+    """What is printed of an error: one line, or one for each problem, or a line with the statement below it."""
+    if isinstance(error, SqlSyntaxError) or str(error).endswith("^"):
+        return [str(error)]
+    lines = str(error).splitlines() if isinstance(error, ManyProblemsError) else [str(error)]
+    return [" ".join(line.split()) for line in lines]
+
+
 def _kind(error: FluvialError) -> str:
     return type(error).__name__ if type(error).__module__ == "lsm.errors" else type(error).__mro__[1].__name__
 
@@ -101,11 +105,18 @@ def _usage_text(error: click.ClickException) -> str:
     return f"{said[:1].lower()}{said[1:]} fix='{path} --help'"
 
 
-def _is_caused_by_interrupt(error: BaseException) -> bool:
-    """Whether an error was raised while handling Ctrl-C: interrupted work often cannot be closed cleanly."""
+def _is_interrupted(error: BaseException, arguments: Sequence[str]) -> bool:
+    """Whether an error was raised while handling Ctrl-C: interrupted work often cannot be closed cleanly.
+
+    With ``--debug`` the error's stack is printed first.
+    """
+    if "--debug" in arguments:
+        sys.stderr.write(shown_line(printable(traceback.format_exc())))
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, KeyboardInterrupt):
         seen = seen.__context__
+    if seen is not None:
+        sys.stderr.write("interrupted\n")
     return seen is not None
 
 

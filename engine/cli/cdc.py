@@ -11,26 +11,28 @@ from typing import Any
 import click
 
 from engine.cdc.report import BatchReport
-from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
-from engine.cdc.state import RESNAPSHOT, StateFiles
-from engine.cdc.status import check_known, job_status, latest_offsets, skipped, table_positions
+from engine.cdc.signals import SIGNAL_SETTINGS, request_snapshots
+from engine.cdc.state import StateFiles
+from engine.cdc.status import check_known, job_status, latest_offsets, skipped
 from engine.cdc.topics import PatternTopics
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
     METRICS_OPTIONS,
+    SIGNAL_S,
     WAIT_OPTION,
     import_from_here,
     set_up_logging,
     with_metrics,
 )
-from engine.cli.exit_codes import EXIT_PARKED
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.exit_codes import EXIT_PARKED, EXIT_TERMINATED
+from engine.cli.output import console, json_option, print_json, print_table
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import JobConfig, load_job, parse_job
 from engine.kafka.offsets import TopicPosition
+from engine.runtime.spark_messages import SparkEndedError
 from engine.runtime.times import time_text
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -119,7 +121,8 @@ def run_database(
 ) -> int:
     """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end.
 
-    Exit code 3, with --once: tables are parked, no topic matches, or no record is of a table.
+    Exit codes: 0 stopped, or with --once all is taken; 1 failed; 2 invalid request; 3, with --once: tables are parked,
+    no topic matches, or no record is of a table; 130 Ctrl-C; 143, with --once: stopped by SIGTERM before the end.
     """
     job, database = chosen
     job = with_metrics(job, metrics_port, metrics_file)
@@ -135,9 +138,16 @@ def run_database(
         counts = f"{len(report.tables)} tables, {sum(each.records for each in report.tables.values())} records"
         console().print(f"batch {report.batch_id}: {counts}" + (f", parked: {', '.join(parked)}" if parked else ""))
 
+    ends = database.commit.trigger.processing_time is None
     with stop_on_signals(stop, (signal.SIGTERM,)):
-        run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop, waits=waits)
-    if database.commit.trigger.processing_time is None:
+        try:
+            run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop, waits=waits)
+        except SparkEndedError:  # by a signal to the whole process group
+            if not stop.wait(SIGNAL_S):
+                raise
+    if ends and stop.is_set():
+        return EXIT_TERMINATED
+    if ends:
         settings = cdc_settings(job, database)
         topics = PatternTopics(settings.properties, settings.pattern).positions()
         return ended_code(cdc_state(job, database), topics=topics, pattern=settings.pattern)
@@ -189,7 +199,7 @@ def status(chosen: Chosen, as_json: bool) -> None:
         (each.table, each.state, each.records, each.records_behind, each.seconds_behind, each.bad, each.snapshot)
         for each in tables
     ]
-    console().print(grid(state.job, headings, rows, numbers=headings[2:]))
+    print_table(state.job, headings, rows, numbers=headings[2:])
     for each in tables:
         if each.parked_since_ms is not None:
             since = time_text(each.parked_since_ms)
@@ -225,34 +235,37 @@ def skip(chosen: Chosen, table: str, until: int) -> None:
 
 
 @cdc.command()
-@click.argument("table")
-@click.option("--drop", "drops", is_flag=True, help="Make the table again: of a key that has changed.")
+@click.argument("tables", metavar="TABLE[,TABLE...]")
+@click.option("--drop", "drops", is_flag=True, help="Make the tables again: of a key that has changed.")
 @click.option(
-    "--writers-stopped", is_flag=True, help="The source table has no writer now: without a key it needs that."
+    "--writers-stopped", is_flag=True, help="The source tables have no writers now: without a key they need that."
 )
 @click.option("--by-hand", is_flag=True, help="Send no signal: you do, after this command.")
 @_with_job
-def resnapshot(chosen: Chosen, table: str, drops: bool, writers_stopped: bool, by_hand: bool) -> None:
-    """Replace the rows of a table by a snapshot that its connector takes again; the other tables go on.
+def resnapshot(chosen: Chosen, tables: str, drops: bool, writers_stopped: bool, by_hand: bool) -> None:
+    """Replace the rows of tables by a snapshot that their connector takes again; the other tables go on.
 
-    The table keeps its rows until the first row of the snapshot comes. The connector needs the settings
+    A table is named as in the job, or as its source: SCHEMA.NAME, also one that the job does not know yet. It keeps its
+    rows until the first row of the snapshot comes. The connector needs the settings
     signal.enabled.channels=source,kafka, signal.kafka.topic and signal.kafka.bootstrap.servers.
     """
     job, database = chosen
-    state, settings = cdc_state(job, database), cdc_settings(job, database)
-    topic = database.source.signals
+    settings, topic = cdc_settings(job, database), database.source.signals
     if topic is None and not by_hand:
         raise InvalidInputError(
-            f"where the connector takes signals is not known: table={table} source.signals=None "
+            f"where the connector takes signals is not known: table={tables} source.signals=None "
             f"fix='set {SIGNAL_SETTINGS} at the connector, and source.signals to that topic; or use --by-hand'"
         )
-    known = check_known(state, table, parked=False)
-    latest = latest_offsets(settings.properties, settings.pattern)
-    ends = {each: latest[each] for each in table_positions(state, table) if each in latest}
-    check_resnapshot(table, known.key, ends, are_writers_stopped=writers_stopped)
-    if topic is not None and not by_hand:
-        send_signals(settings.properties, topic, signals_for(known.sources, ends))
-    state.ask(RESNAPSHOT, table, at_ms=int(time.time() * 1000), offsets=ends, drops=drops)
+    request_snapshots(
+        cdc_state(job, database),
+        settings,
+        tables.split(","),
+        latest_offsets(settings.properties, settings.pattern),
+        topic=None if by_hand else topic,
+        at_ms=int(time.time() * 1000),
+        drops=drops,
+        are_writers_stopped=writers_stopped,
+    )
 
 
 cdc.add_command(verify)

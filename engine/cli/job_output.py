@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from engine.cli.output import console, grid, notes
+from engine.cli.output import console, notes, print_table
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineProgress, PipelineResult
 
 _LINE_EVERY_S: Final = 5.0
@@ -29,7 +29,7 @@ def print_results(results: Sequence[PipelineResult]) -> None:
         for each in results
     ]
     columns = ("pipeline", "table", "batches", "changes", "seconds", "changes/s", "snapshot")
-    console().print(grid("", columns, rows, numbers=columns[2:]))
+    print_table("", columns, rows, numbers=columns[2:])
     for target in (target for each in results for target in each.targets):
         if target.compaction_failure_count:
             count, last = target.compaction_failure_count, target.last_compaction_failure

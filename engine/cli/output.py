@@ -12,6 +12,7 @@ from typing import Final
 import click
 import pyarrow as pa
 from pyarrow import csv
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -24,6 +25,7 @@ from lsm.errors import printable
 
 _PIPED_WIDTH: Final = 160
 _LONGEST_CELL: Final = 40
+_IDENTIFIERS: Final = frozenset({"id", "identifier", "snapshot", "schema", "barrier", "batch", "bucket", "offset"})
 _ESCAPES: Final = str.maketrans({"\n": r"\n", "\t": r"\t", "\u2028": r"\u2028", "\u2029": r"\u2029"})
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -43,29 +45,59 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> Grid:
-    """A table for people.
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()
+) -> None:
+    """Print a table for people: in columns, or where these are too wide to be read, a block of lines for each row.
 
     Args:
         title: shown above the table.
         columns: headings.
-        rows: one cell per column; None is shown empty, whole numbers with separators.
+        rows: one cell per column; None is shown empty.
         numbers: headings of right-aligned columns.
     """
+    cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
+    out = console()
+    if _width(columns, cells) <= out.width:
+        out.print(_grid(title, columns, cells, numbers))
+        return
+    if title:
+        out.print(title, style="bold", markup=False)
+    longest = max(map(len, columns))
+    for count, row in enumerate(cells, 1):
+        out.print(f"── {count} of {len(cells)} ──", style="dim", markup=False)
+        for name, value in zip(columns, row, strict=True):
+            out.print(f"{name.ljust(longest)}  {value}".rstrip(), markup=False, soft_wrap=True)
+
+
+def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> Grid:
+    """The columns of ``print_table``, to be drawn with other things, in whatever width is left for them."""
+    cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
+    return _grid(title, columns, cells, numbers)
+
+
+def _grid(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[str]) -> Grid:
     made = Grid(title=title or None, title_justify="left", title_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*[_cell(value) for value in row])
+    for row in cells:
+        made.add_row(*(value.replace("[", r"\[") for value in row))  # rich parses [x] as a style
     return made
 
 
-def _cell(value: object) -> str:
+def _width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """How wide the columns are, with their borders, where no cell but a long text is broken."""
+    longest = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    return sum(min(each, _LONGEST_CELL) + 3 for each in longest) + 1
+
+
+def _cell(column: str, value: object) -> str:
+    """Counts have separators; what identifies something has none, so that it can be copied into a command."""
     if value is None:
         return ""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and not _IDENTIFIERS & {*column.split(" ")}:
         return f"{value:,}"
-    return str(value).replace("[", r"\[")  # rich parses [x] as a style
+    return str(value)
 
 
 def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: str) -> None:
@@ -80,7 +112,7 @@ def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: st
         shown = pa.Table.from_batches([rows.cast(schema) for rows in batches], schema)
         cells = [_shown(column) for column in shown.columns]
         numbers = [field.name for field in schema if _is_number(field.type)]
-        console().print(grid("", schema.names, zip(*cells, strict=True), numbers=numbers))
+        print_table("", schema.names, zip(*cells, strict=True), numbers=numbers)
 
 
 def print_lines(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -165,8 +197,7 @@ def _is_json_in_csv(arrow: pa.DataType) -> bool:
 
 def print_state(state: TableState) -> None:
     """Print snapshots and buckets of a table."""
-    out = console()
-    out.print(
+    console().print(
         f"{state.table}: {size_text(state.size_bytes)} in {many_text(len(state.buckets), 'bucket')}, "
         f"{many_text(state.snapshot_count, 'snapshot')}, at most {many_text(state.max_run_count, 'run')} in a bucket"
     )
@@ -175,13 +206,13 @@ def print_state(state: TableState) -> None:
         for each in state.snapshots
     ]
     headings: Sequence[str] = ("id", "time", "kind", "records in files", "identifier")
-    out.print(grid("newest snapshots", headings, snapshots, numbers=("id", "records in files")))
+    print_table("newest snapshots", headings, snapshots, numbers=("id", "records in files"))
     rows = [
         (each.partition, each.bucket, _runs_text(each), each.file_count, each.row_count, size_text(each.size_bytes))
         for each in state.buckets
     ]
     headings = ("partition", "bucket", "runs, newest first (level:files)", "files", "rows in files", "size")
-    out.print(grid("buckets", headings, rows, numbers=("bucket", "files", "rows in files", "size")))
+    print_table("buckets", headings, rows, numbers=("bucket", "files", "rows in files", "size"))
 
 
 def _runs_text(bucket: BucketTree) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from engine.catalog import Catalog
-from engine.cli.output import RowCount, console, first_rows, grid, json_option, notes, print_json, print_rows
+from engine.cli.output import RowCount, first_rows, json_option, notes, print_json, print_rows, print_table
 from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
@@ -46,7 +46,7 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
         (each["table"], ", ".join(each["primary_key"]), each["topic"], each["snapshot_id"], each["problem"])
         for each in found
     ]
-    console().print(grid(f"{place.warehouse}", ("table", "key", "topic", "snapshot", "problem"), rows))
+    print_table(f"{place.warehouse}", ("table", "key", "topic", "snapshot", "problem"), rows)
 
 
 def _listed(catalog: Catalog, name: str) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
     ]
     main = "" if found.main_branch == MAIN_BRANCH else f" (main branch: {found.main_branch})"
     title = f"{found.name}{main}{': ' + schema.comment if schema.comment else ''}"
-    console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
-    console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
+    print_table(title, ("column", "type", "key", "partition", "comment"), rows)
+    print_table("options", ("option", "value"), without_secrets(schema.options).items())
     if found.closed is not None:
         notes().print(found.closed, markup=False)
 

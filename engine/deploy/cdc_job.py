@@ -202,6 +202,8 @@ def run_cdc(
             return None
         spark = spark or job_session(config)
         try:
+            if stop.is_set():  # while Spark started
+                return None
             with metrics_of_database(config, spark, settings, catalog, database):
                 while True:
                     made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
@@ -233,7 +235,12 @@ def _run_once(
     stop: threading.Event,
     on_look: Callable[[], None],
 ) -> None:
-    """One start of the query. Raises: FluvialError, PySparkException: it failed."""
+    """One start of the query, until it ends or ``stop`` is set: then a running batch ends, and is noted as done.
+
+    A query that is between two batches, or still starts, is stopped at once: it has written nothing.
+
+    Raises: FluvialError, PySparkException: it failed.
+    """
     seen: BatchReport | None = None
     query = made.start(spark)
     try:
@@ -244,8 +251,7 @@ def _run_once(
                 seen = made.newest
                 on_batch(seen)
             on_look()
-        if is_active:
-            made.stop_after_batch()
+        if is_active and made.stop_after_batch():
             deadline = time.monotonic() + stop_timeout_s
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
                 time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""What a running database of a job file shows of itself: health, brokers, metrics."""
+"""The health, brokers and metrics of a running database of a job file."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -14,13 +14,15 @@ from engine.deploy.pipeline.table_changes import job_fields
 from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
+from filestore.catalog.table_names import PLACES_DIRECTORY
+from filestore.catalog.table_place import wanted_place, without_place
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.option import similar
 from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
-from filestore.schema.schema_store import new_schema, without_place
-from lsm.errors import InvalidInputError
+from filestore.schema.schema_store import new_schema
+from lsm.errors import InvalidInputError, ManyProblemsError
 
 JobCheck = tuple[KeyPath, Callable[[], object]]
 
@@ -48,19 +50,20 @@ def check_job(
         try:
             check()
         except InvalidInputError as error:
-            problems.append(f"{error} {job.where(path)}")
+            problems.append(" ".join(f"{error} {job.where(path)}".split()))
     if problems:
-        text = "; ".join(problems)
+        text = "\n".join(problems)
         for secret in job.secrets:
             text = text.replace(secret, "******")
-        raise InvalidInputError(text)
+        raise ManyProblemsError(text)
 
 
 def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
     """The options that are stored with a table that the job creates."""
-    defaults = without_place(CatalogOptions.parse(job.catalog_options).table_defaults, warehouse=job.warehouse)
-    path = "{}/{}.db/{}".format(job.warehouse, *name.split("."))
-    own = without_place(job.tables[name].options, warehouse=job.warehouse, table_path=path)
+    catalog, options = CatalogOptions.parse(job.catalog_options), job.tables[name].options
+    usual = "{}/{}.db/{}".format(job.warehouse, *name.split("."))
+    wanted_place(name, options, catalog=catalog, warehouse=job.warehouse, usual=usual)
+    defaults, own = without_place(catalog.table_defaults), without_place(options)
     return CatalogLogin(defaults).stored(given_to_table(own, defaults), own)
 
 
@@ -111,7 +114,9 @@ def _check_target(job: JobConfig, target: str) -> None:
     """A table that the file does not declare may be in the warehouse; one that is nearly declared is not meant."""
     name, _ = split_branch(target)
     close = [] if name in job.tables else similar(name, job.tables, 1)
-    if close and not os.path.isdir("{}/{}.db/{}".format(job.warehouse, *name.split("."))):
+    database, table = name.split(".")
+    places = [f"{job.warehouse}/{database}.db/{below}{table}" for below in ("", f"{PLACES_DIRECTORY}/")]
+    if close and not any(map(os.path.isdir, places)):
         raise InvalidInputError(
             f"target is no table of the job file: target={target} did_you_mean={close[0]} "
             "fix='correct the name, or declare it under tables'"

@@ -10,17 +10,17 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+import engine
+import filestore
+import fluvial
+import logstore
+import lsm
 import pyspark_fluvial
 import pyspark_fluvial_kafka
 
-import engine
-import filestore
-import logstore
-import lsm
-
 ARCHIVE: Final = "fluvial.zip"
 SHIPPED_SCRIPT: Final = "fluvial_job.py"
-_PACKAGES: Final = (engine, filestore, logstore, lsm, pyspark_fluvial, pyspark_fluvial_kafka)
+_PACKAGES: Final = (engine, filestore, logstore, lsm, fluvial, pyspark_fluvial, pyspark_fluvial_kafka)
 _MAIN: Final = '''"""A Fluvial job, for ``PYTHONPATH=fluvial.zip spark-submit --py-files fluvial.zip``."""
 
 import sys

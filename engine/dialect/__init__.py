@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, overload
 
+from engine.runtime.installed_pyspark import missing_spark
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +41,14 @@ def sql(
     Raises:
         InvalidInputError: a statement is wrong, or needs Spark and there is none; the message points at the position.
             Earlier statements are done; syntax errors are found before the first statement runs.
+        ModuleNotFoundError: PySpark is not installed, whose types statements need also without a session.
     """
-    from engine.dialect.entry import run_here, run_text  # loads the parser only when it is used
+    try:
+        from engine.dialect.entry import run_here, run_text  # loads the parser only when it is used
+    except ModuleNotFoundError as error:
+        if message := missing_spark(error):
+            raise ModuleNotFoundError(message, name=error.name) from error
+        raise
 
     if spark is None:
         return run_here(text, catalog, options)

@@ -56,7 +56,7 @@ def _no_spark(context: SqlContext) -> NoReturn:
     words = " ".join(context.statement.split())
     shown = words if len(words) <= _SHOWN_LENGTH else f"{words[:_SHOWN_LENGTH]}..."
     raise InvalidInputError(
-        f"this statement needs Spark: statement={shown!r} fix='give a session: engine.sql(engine.session(), ...)'"
+        f"this statement needs Spark: statement={shown!r} fix='give a session: fluvial.sql(fluvial.session(), ...)'"
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from engine.dialect.call import run_call
+from engine.dialect.call import run_call, show_procedures
 from engine.dialect.ddl import create, describe, settings, show, tables
 from engine.dialect.dml.dml import run_dml
 from engine.dialect.grammar import statements as tree
@@ -113,6 +113,7 @@ _COMMANDS: Final[Mapping[type, Callable[[SqlContext, Any], pa.Table]]] = {
     tree.ShowPartitions: show.show_partitions,
     tree.ShowProperties: show.show_properties,
     tree.ShowColumns: show.show_columns,
+    tree.ShowProcedures: show_procedures,
     tree.SetSetting: settings.set_setting,
     tree.ResetSetting: settings.reset_setting,
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ from filestore.scan.table_scan import TableScan
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_view import TableView
 
+_MOST_NAMED: Final = 5  # files
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
@@ -35,6 +38,18 @@ class BatchPlan:
     def splits(self) -> list[DataSplit | ChangeSplit]:
         """The files of all pieces."""
         return [split for piece in self.pieces for split in piece.splits]
+
+    def summary(self, pieces: Sequence[Piece] | None = None) -> str:
+        """The state and the files, of many the first ones: for people who look at a plan of Spark's.
+
+        Args:
+            pieces: of the plan; None: all.
+        """
+        splits = [split for piece in (self.pieces if pieces is None else pieces) for split in piece.splits]
+        names = list(dict.fromkeys(file.file_name for split in splits for file in split.files))
+        state = "without a snapshot" if self.snapshot is None else f"at snapshot {self.snapshot.id}"
+        more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"fluvial {self.table.name} {state}, files: [{', '.join(names[:_MOST_NAMED])}{more}]"
 
     def reader(self, names: Sequence[str]) -> PieceReader:
         """What reads the pieces.

@@ -265,7 +265,7 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
 
 
 def _merged(spark: SparkSession, plan: BatchPlan, pieces: Sequence[Piece], names: Sequence[str]) -> DataFrame:
-    return pieces_frame(spark, pieces, _schema_of(plan, names), plan.reader(names))
+    return pieces_frame(spark, pieces, _schema_of(plan, names), plan.reader(names), name=plan.summary(pieces))
 
 
 def _schema_of(plan: BatchPlan, names: Sequence[str]) -> StructType:
@@ -274,7 +274,12 @@ def _schema_of(plan: BatchPlan, names: Sequence[str]) -> StructType:
 
 
 def pieces_frame(
-    spark: SparkSession, pieces: Sequence[Any], schema: StructType, read: Callable[[Any], Iterator[pa.RecordBatch]]
+    spark: SparkSession,
+    pieces: Sequence[Any],
+    schema: StructType,
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
+    *,
+    name: str,
 ) -> DataFrame:
     """What tasks read, one piece each, in any order.
 
@@ -283,15 +288,17 @@ def pieces_frame(
         pieces: of anything that can be pickled.
         schema: of the rows.
         read: the rows of a piece; called in tasks, so it can be pickled too.
+        name: what Spark's plan says of it.
     """
     slots = spark.range(0, len(pieces), 1, max(1, len(pieces))).select(F.col("id").alias("_piece"))
-    return slots.mapInArrow(_PieceTask(pieces, read), schema)
+    return slots.mapInArrow(_PieceTask(pieces, read, name), schema)
 
 
 class _PieceTask:
     """What a Spark task runs: reads the pieces whose numbers it is given."""
 
-    def __init__(self, pieces: Sequence[Any], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
+    def __init__(self, pieces: Sequence[Any], read: Callable[[Any], Iterator[pa.RecordBatch]], name: str) -> None:
+        self.__name__ = name  # of the function, in plans
         self._pieces = pieces
         self._read = read
 

@@ -1,4 +1,4 @@
-"""Python workers that import the installed PySpark, not Spark's copy of it in a zip file.
+"""The installed PySpark: what is said where there is none, and workers that import it, not Spark's copy in a zip file.
 
 Spark puts ``pyspark/python/lib/pyspark.zip`` first on the module path of its workers, for clusters without PySpark.
 Python caches no compiled modules of a zip file, so every process compiles PySpark again: 0.8 s of processor time.
@@ -10,7 +10,16 @@ import sys
 from typing import Final
 
 _ZIPS: Final = {"pyspark": "pyspark.zip", "py4j": "py4j-"}
+_PACKAGES: Final = frozenset({"pyspark", "py4j", "pandas"})  # the extra fluvial[spark]
 _LIB: Final = os.path.join("pyspark", "python", "lib")
+
+
+def missing_spark(error: BaseException) -> str:
+    """The message for an import that failed because PySpark is not installed; empty for any other error."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in _PACKAGES:
+        return ""
+    return f"this needs Spark, which is not installed: missing={package} fix=pip install 'fluvial[spark]'"
 
 
 def prefer_installed_pyspark() -> None:

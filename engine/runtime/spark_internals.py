@@ -103,6 +103,12 @@ def heap_bytes(spark: "SparkSession") -> int:
     return found
 
 
+def keeps_rows(spark: "SparkSession") -> bool:
+    """Whether the application keeps rows of any frame or table: ``cache()``, ``CACHE TABLE``."""
+    session = jvm_session(spark)
+    return session is not None and not session.sharedState().cacheManager().isEmpty()
+
+
 def planned_bytes(frame: "DataFrame") -> int:
     """Bytes that a frame is computed from, as its plan knows: of files as they are stored; 2^63 - 1: unknown."""
     return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())

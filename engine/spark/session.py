@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from engine.broker.jars import find_java
@@ -99,6 +100,7 @@ def session(
         master: ``local[4]``, ``spark://...``; None = what spark-submit or the defaults file say, else ``local[*]``.
         conf: settings that win over all others.
     """
+    _log_errors_once()
     given = dict(conf or {})
     if has_context():
         return with_sources(_built(given))
@@ -158,6 +160,12 @@ def checkpoint_settings(spark: SparkSession, location: str) -> Iterator[None]:
     finally:
         for key in added:
             spark.conf.unset(key)
+
+
+def _log_errors_once() -> None:
+    """PySpark logs each error of a statement with the JVM's stack, before it raises the same error."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

@@ -49,7 +49,8 @@ def placed_frame(spark: SparkSession, store: TableStore, plan: BatchPlan, column
     splits = file_splits(plan)
     schema = spark_schema([store.schema.field(name) for name in columns])
     schema = schema.add(FILE_NAME, StringType(), nullable=False).add(ROW_NUMBER, LongType(), nullable=False)
-    return pieces_frame(spark, splits, schema, partial(read_with_places, store, columns=columns, filter=plan.filter))
+    read = partial(read_with_places, store, columns=columns, filter=plan.filter)
+    return pieces_frame(spark, splits, schema, read, name=plan.summary())
 
 
 def file_splits(plan: BatchPlan) -> list[DataSplit]:

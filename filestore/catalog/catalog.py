@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
 from filestore.catalog.table_names import SwapsNames, check_name
+from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
@@ -23,16 +24,16 @@ from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, Ra
 from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
 from filestore.io.read_only_files import ReadOnlyFiles
 from filestore.layout.branch_names import agreed_branch, split_branch
-from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
+from filestore.layout.branch_state import MAIN_BRANCH_FILE
 from filestore.layout.file_names import check_spelling
-from filestore.layout.leftovers import is_what_a_drop_leaves
+from filestore.layout.leftovers import clear_dropped, is_what_a_drop_leaves
 from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
-from filestore.schema.schema_store import SchemaStore, new_schema, without_place
+from filestore.schema.schema_store import SchemaStore, new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
@@ -69,12 +70,13 @@ class FileCatalog:
         self.options = CatalogOptions.parse(options or {})
         place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
         self.warehouse, self._io = place.root, place.io
-        self._defaults = without_place(self.options.table_defaults, warehouse=place.root)
+        self._defaults = without_place(self.options.table_defaults)
         self._clock, self._names = clock or SystemClock(), names or RandomNames()
         metastore = open_metastore(self.options, place, self._clock)
         self._tables, self._registry = metastore.names, metastore.registry
         if metastore.read_only is not None:
             self._io = ReadOnlyFiles(self._io, metastore.read_only)
+        self.places = TablePlaces(names=self._tables, io=self._io, options=self.options, warehouse=self.warehouse)
         self._lock_factory = lock_factory or metastore.lock_factory
 
     @property
@@ -143,13 +145,14 @@ class FileCatalog:
         Raises:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
         """
-        root = self.table_path(name)
+        place = self.places.of_new(name, options)
+        root = place.path
         check_spelling("table", name)
         first = new_schema(
             schema,
             primary_key=primary_key,
             partition_by=partition_by,
-            options={**self._defaults, **without_place(options, warehouse=self.warehouse, table_path=root)},
+            options={**self._defaults, **without_place(options)},
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
@@ -157,13 +160,13 @@ class FileCatalog:
         check_merging(first, first.table_options)  # wrong functions and columns are refused before the first rows
         check_expiry(first, first.table_options)
         given, in_object_store = self._lock_factory, is_object_path(root)
-        way, is_remote = first.table_options.commit_lock, is_remote_path(root)
-        check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote)
+        way = first.table_options.commit_lock
+        check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote_path(root))
         lock = table_lock("auto", given=given, table=name, root=root, clock=self._clock) if in_object_store else None
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         leftovers = [each for each in self._io.list_names(root) if each not in ("schema", LOG_KEY_DIRECTORY)]
         leftovers += [f"schema-{number}" for number in store.ids()]
-        if not self._has_schema(root):  # looked for last: what was seen above may be of a table made at this moment
+        if not self.places.has_table(root):  # looked for last: the above may be of a table made at this moment
             if leftovers:
                 raise InvalidInputError(
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
@@ -175,18 +178,18 @@ class FileCatalog:
                     f"fix=create the branch, then ALTER TABLE ... SET ('{key}' = ...)"
                 )
             database, table = name.split(".")
-            self._tables.add_table(database, table, first)
-            if self.table_path(name) != root:
-                raise ConflictError(f"others changed names of tables at this moment: table={name} fix='try again'")
+            self._tables.add_table(database, table, first, replace(place, table_uuid=first.table_uuid))
+            first = replace(first, table_uuid=self.places.check_noted(name, root).table_uuid or first.table_uuid)
             try:
                 store.create(first)
             except ConflictError:
                 pass  # another process made it at this moment
             else:
+                self.places.check_noted(name, root, made=TablePaths(root).schema(first.id))
                 self._tables.note_schema(database, table, first)
                 return self.table(name)
-        elif not self._tables.has_table(*name.split(".")):
-            raise self._taken_place(name, root)
+        elif not self._tables.has_table(*name.split(".")) or self.table_path(name) != root:
+            raise self.places.taken(name, root)
         if not ignore_if_exists:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
@@ -207,28 +210,28 @@ class FileCatalog:
             InvalidInputError: no such database, table or branch, or a directory that is none; says which.
         """
         name, branch = agreed_branch(name, branch)
-        root = self.table_path(name)
-        database, table = name.split(".")
+        (database, table), root = name.split("."), (place := self.places.find(name)).path
         self._has_database(database, ignore_if_missing=False)
         if not self._tables.has_table(database, table):
             raise self._no_such_table(name, root)
         try:
-            return FileTable.open(
+            opened = FileTable.open(
                 name, root, branch=branch or MAIN_BRANCH, options=options, io=self._io, clock=self._clock,
                 names=self._names, lock_factory=self._lock_factory, registry=self._registry,
                 catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given), to_describe=to_describe,
             )  # fmt: skip
         except (InvalidInputError, CorruptDataError) as error:  # it may have been dropped or renamed meanwhile
-            if self._has_schema(root) or not (
+            if self.places.has_table(root) or not (
                 isinstance(error, CorruptDataError) or str(error).startswith("no such table:")
             ):
                 raise
             raise self._no_such_table(name, root) from error
+        check_is_noted(name, place, opened.store.table_uuid)
+        return opened
 
     def _no_such_table(self, name: str, root: str) -> InvalidInputError:
         database, table = name.split(".")
-        known = self._tables.tables(database)
-        close = similar(table, known, 1)
+        close = similar(table, known := self._tables.tables(database), 1)
         near = f" did_you_mean={database}.{close[0]}" if close else ""
         return InvalidInputError(f"no such table: table={name} path={root} tables={known[:_TABLES_LISTED]}{near}")
 
@@ -238,13 +241,13 @@ class FileCatalog:
         root = self.table_path(name)
         if not self._tables.has_table(*name.split(".")):
             return False
-        return self._has_schema(root) if branch is None else SchemaStore(self._io, TablePaths(root, branch)).has_table()
+        return SchemaStore(self._io, TablePaths(root, branch)).has_table() if branch else self.places.has_table(root)
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
         self._has_database(database, ignore_if_missing=False)
-        paths = self._tables.table_paths(database)
-        return [name for name in sorted(paths) if not name.startswith(_DROPPED) and self._has_schema(paths[name])]
+        paths, is_listed = self._tables.table_paths(database), self.places.is_listed
+        return [each for each in sorted(paths) if not each.startswith(_DROPPED) and is_listed(database, paths[each])]
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Remove a table and all its files.
@@ -256,10 +259,11 @@ class FileCatalog:
         Raises:
             InvalidInputError: there is no such table.
         """
-        root = self.table_path(name)
-        database, table = name.split(".")
-        paths = TablePaths(root)
-        has_schema = self._has_schema(root)
+        if self.forgot_unfinished(name):
+            return
+        place, (database, table) = self.places.find(name), name.split(".")
+        paths = TablePaths(root := place.path)
+        has_schema = self.places.has_table(root)
         # What an interrupted drop left has no schema, and perhaps no name any more.
         if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
             self._tables.remove_table(database, table, root)
@@ -271,24 +275,37 @@ class FileCatalog:
             return
         if not has_schema and not is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
-        SchemaStore(self._io, paths).warn_of_places_outside(name)
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
             parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"
             self._io.move_directory(root, f"{parent}/{prefix}{self._names.uuid()}")
-            self._tables.remove_table(database, table, root)
-            for each in self._io.list_names(parent):
-                if each.startswith(prefix):  # also what an interrupted drop left
-                    self._io.delete_tree(f"{parent}/{each}/schema")
-                    self._io.delete_tree(f"{parent}/{each}")
+            if place.is_own:
+                clear_dropped(self._io, parent, prefix)  # while the name is there, what is left is found
+            if not self.places.has_table(root):
+                self._tables.remove_table(database, table, root)
+            clear_dropped(self._io, parent, prefix)
             return
         self._io.delete_tree(paths.schema_dir)
         while (ids := SchemaStore(self._io, paths).ids()) and 0 not in ids:
             self._io.delete_tree(paths.schema_dir)  # a change of the schema came in between; a new table begins with 0
         self._io.delete(f"{root}/{MAIN_BRANCH_FILE}")
         self._tables.remove_table(database, table, root)
-        if not self._has_schema(root):
+        if not self.places.has_table(root):
             self._io.delete_tree(root)
+
+    def forgot_unfinished(self, name: str) -> bool:
+        """Forget a name with a place of its own, where its table is not in it; another one there stays.
+
+        Returns: False, where the name is none of these; nothing is done.
+        """
+        place, (database, table) = self.places.find(name), name.split(".")
+        if not place.is_own or self.places.has_noted(place):
+            return False
+        if not self.places.has_table(place.path) and is_what_a_drop_leaves(self._io.list_names(place.path)):
+            self._io.delete_tree(place.path)
+        clear_dropped(self._io, place.path.rpartition("/")[0], f"{_DROPPED}{table}-")
+        self._tables.remove_table(database, table, place.path)
+        return True
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str | None = None) -> TableSchema:
         """Publish the next version of a table's schema. Files stay as they are; readers map them.
@@ -321,18 +338,22 @@ class FileCatalog:
         Raises:
             InvalidInputError: no such table, the name is taken or cannot be one, or the storage moves no directories.
         """
-        source, target = self.table_path(name), self.table_path(new_name)
+        place, target = self.places.find(name), self.table_path(new_name)
+        source, stays = place.path, place.is_own
         check_spelling("table", new_name)
         if not self.table_exists(name):
             raise InvalidInputError(f"no such table: table={name} path={source}")
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
-        move = partial(move_directory, self._io, source, target) if isinstance(self._io, MovesDirectories) else None
-        if move is None and self._tables.keeps_places and name.split(".")[0] == new_name.split(".")[0]:
+        can_move = isinstance(self._io, MovesDirectories)
+        move = partial(move_directory, self._io, source, target) if can_move and not stays else None
+        if stays and can_move:
+            pass  # the name alone changes, in its catalog
+        elif move is None and self._tables.keeps_places and name.split(".")[0] == new_name.split(".")[0]:
             check_renaming(self._io, source, self._lock_factory)
-            if target != source and self._has_schema(target):
-                raise self._taken_place(new_name, target)
+            if target != source and self.places.has_table(target):
+                raise self.places.taken(new_name, target)
         elif move is None:
             raise InvalidInputError(
                 f"tables on this storage cannot be renamed: table={name} path={source} "
@@ -345,7 +366,7 @@ class FileCatalog:
             fact = "table exists already" if move is None else "directory is not empty"
             raise InvalidInputError(f"{fact}: table={new_name} path={target}") from error
         # where a drop came in between, what moved is what a late writer has left
-        if not self._has_schema(self.table_path(new_name)):
+        if not self.places.has_table(self.table_path(new_name)):
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
@@ -367,32 +388,15 @@ class FileCatalog:
         names.swap_names(name.split(".")[0], name.split(".")[1], other.split(".")[1])
         return True
 
-    def _taken_place(self, name: str, root: str) -> InvalidInputError:
-        """Files are where a table of a new name would be; other engines delete there what they drop by that name."""
-        database = name.split(".")[0]
-        owner = next((each for each, path in self._tables.table_paths(database).items() if path == root), None)
-        known = "fix='remove them, or choose" if owner is None else f"is_of={database}.{owner} fix='choose"
-        return InvalidInputError(f"place has files of another table: table={name} path={root} {known} another name'")
-
     def table_path(self, name: str) -> str:
-        """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""
-        if len(parts := name.split(".")) != 2:
-            raise InvalidInputError(f"a table is named database.table: name={name!r}")
-        check_name("table", parts[1])
-        check_name("database", parts[0])
-        return self._tables.table_path(*parts)
-
-    def _has_schema(self, root: str) -> bool:
-        """Whether a directory is a table: whether its main branch has a schema."""
-        paths = TablePaths(root)
-        if SchemaStore(self._io, paths).has_table():
-            return True
-        main = main_branch(self._io, root)
-        return main != MAIN_BRANCH and SchemaStore(self._io, paths.with_branch(main)).has_table()
+        """Directory of a table, whether it exists or not. Raises: as ``TablePlaces.find``."""
+        return self.places.find(name).path
 
     def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
         if (exists := self.database_exists(name)) or ignore_if_missing:
             return exists
-        close = similar(name, known := self.list_databases(), 1)
-        near = f" did_you_mean={close[0]}" if close else ""
+        known = self.list_databases()
+        near = "".join(f" did_you_mean={each}" for each in similar(name, known, 1))
+        if not known and not self._io.is_directory(self.warehouse):
+            near = " cause=there is no such directory fix='check the warehouse, or create a table in it'"
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")

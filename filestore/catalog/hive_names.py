@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_tables import ZONED, follow_schema, given_back, is_paimon, left_alone, new_table, owns_files
-from filestore.catalog.table_names import database_below
+from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import Clock
+from filestore.layout.file_names import is_inside
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import walk
 from lsm.errors import ConflictError, InvalidInputError
@@ -93,19 +94,27 @@ class HiveNames:
         """Whether the name is that of a table of Paimon's."""
         return is_paimon(self.find(database, table))
 
-    def table_path(self, database: str, table: str) -> str:
+    def place(self, database: str, table: str) -> TablePlace:
         """Its location in the metastore; in the directory of its database while it does not exist."""
         found = self.find(database, table)
         if found is None or not found.sd.location:
-            return f"{self.database_path(database)}/{table}"
-        return warehouse_path(found.sd.location)
+            return TablePlace(path=f"{self.database_path(database)}/{table}")
+        path = warehouse_path(found.sd.location)
+        usual = database_below(self.root, database)
+        is_own = not is_inside(path, [usual]) and not is_inside(path, [self.database_path(database)])
+        return TablePlace(path=path, is_own=is_own)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Yes: external tables lie wherever another engine has put them."""
+        return True
 
     def owns_files(self, database: str, table: str) -> bool:
         """False for external tables, whose files stay when they are dropped."""
         found = self.find(database, table)
         return found is None or owns_files(found)
 
-    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
+    def add_table(self, database: str, table: str, schema: TableSchema, place: TablePlace) -> None:
         """Take the name with the columns of a schema, and the database's when it is missing; an existing name is fine.
 
         Raises: InvalidInputError when the name is that of a table of another format, or cannot be one.
@@ -114,9 +123,8 @@ class HiveNames:
         if not self.has_database(database):
             with suppress(ConflictError):
                 self.add_database(database)
-        location = self.table_path(database, table)
         now_ms, zoned = self.clock.now_ms(), self._zoned(schema)
-        made = new_table(database, table, schema, location, owner=self.user, now_ms=now_ms, zoned=zoned)
+        made = new_table(database, table, schema, place.path, owner=self.user, now_ms=now_ms, zoned=zoned)
         try:
             self.metastore.run("add a table", lambda client: client.create_table(made))
         except ConflictError as error:
@@ -141,7 +149,7 @@ class HiveNames:
 
     def remove_table(self, database: str, table: str, path: str) -> None:
         """Forget the name; a missing one is fine. Files stay as they are."""
-        if self.has_table(database, table) and self.table_path(database, table) == path:
+        if self.has_table(database, table) and self.place(database, table).path == path:
             self.metastore.run(
                 "remove a table", lambda client: client.drop_table(database, table, False) or (), missing=()
             )
@@ -173,7 +181,7 @@ class HiveNames:
             with undoing(lambda: self._alter(source, old)):
                 self._alter(source, new)
             return
-        new.sd.location = self.table_path(*target)
+        new.sd.location = self.place(*target).path
         self._alter(source, new)
         with undoing(lambda: self._alter(target, old)):
             move()

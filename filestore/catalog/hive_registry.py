@@ -45,7 +45,7 @@ class HiveRegistry:
 
     def _is_entry_of(self, store: TableStore, database: str, table: str) -> bool:
         """Whether the name is still that of the table: it may have got another one, and another table this one."""
-        return self.names.table_path(database, table) == store.paths.root
+        return self.names.place(database, table).path == store.paths.root
 
     def _follow_partitions(self, store: TableStore, snapshot: Snapshot) -> None:
         database, table = split_branch(store.name)[0].split(".")

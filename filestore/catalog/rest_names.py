@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from filestore.catalog.table_names import database_below
+from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError, UnavailableError
@@ -156,10 +156,17 @@ class RestNames:
         """Whether the name is that of a table in Paimon's layout."""
         return self._table(database, table) is not None
 
-    def table_path(self, database: str, table: str) -> str:
+    def place(self, database: str, table: str) -> TablePlace:
         """Its place; in the directory of its database while it does not exist."""
-        found = self._table(database, table)
-        return f"{self.database_path(database)}/{table}" if found is None else warehouse_path(found["path"])
+        if (found := self._table(database, table)) is None:
+            return TablePlace(path=f"{self.database_path(database)}/{table}")
+        path = warehouse_path(found["path"])
+        return TablePlace(path=path, is_own=not path.startswith(f"{database_below(self.root, database)}/"))
+
+    @property
+    def is_trusted(self) -> bool:
+        """Yes: the server names the places of all tables."""
+        return True
 
     def _table(self, database: str, table: str) -> _Json | None:
         found = self.server.get("databases", database, "tables", table)
@@ -178,7 +185,7 @@ class RestNames:
         """Refused."""
         _refuse()
 
-    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
+    def add_table(self, database: str, table: str, schema: TableSchema, place: TablePlace) -> None:
         """Refused."""
         _refuse()
 

@@ -1,29 +1,104 @@
 """Names of databases and tables as rows of a SQL database, in the tables of Paimon's JDBC catalog.
 
 A table that is not in the directory of its name has a note among its properties, under a key that no engine reads or
-writes: see ``NamedDirectories``.
+writes. Java Paimon looks for a table in the directory of its name.
+
+Where directories cannot be moved, a renamed table stays in the directory of its first name, and that is noted. Java
+finds nothing in the directory of the new name, and refuses. A later table of the first name gets a directory beside it.
+Java would take the renamed table for that one, so the name is not listed while that is there: to Java there is no such
+table, and it makes none where files are. A table in a place of its own has that whole path for the name of a directory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import sqlalchemy as sa
 
-from filestore.catalog.named_directories import NamedDirectories
 from filestore.catalog.sql_database import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, SqlDatabase
-from filestore.catalog.table_names import database_below
+from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import ConflictError
+from lsm.errors import ConflictError, InvalidInputError
 
 EXISTS: Final = "exists"
 LOCATION: Final = "location"
 DIRECTORY_NOTE: Final = "fluvial.directory"
-"""Property of a table that is not in the directory of its name: the name of its directory in that of the database."""
+"""Property of a table that is not in the directory of its name: its directory's name in the database's, or its path."""
 _ATTEMPTS: Final = 3
 _NOBODY: Final = ""
+_NAMES_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedDirectories:
+    """Names of tables and of their directories, in one database."""
+
+    listed: frozenset[str]  # the names that Java sees
+    noted: Mapping[str, str]  # directory by the name of a table, where these differ
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All tables. A listed name whose directory is another table's is none: an engine found the files, no name."""
+        return frozenset({*self.noted, *(name for name in self.listed if not self._is_lent(name))})
+
+    def directory(self, name: str) -> str:
+        """Name of the directory of a table, whether it exists or not: its own, or one beside it when that is lent."""
+        if name in self.noted or not self._is_lent(name):
+            return self.noted.get(name, name)
+        taken = {*self.noted.values(), *self.names}
+        return next(each for number in count(2) if (each := f"{name}-{number}") not in taken)
+
+    def with_table(self, name: str, directory: str | None = None) -> "NamedDirectories":
+        """With a table of this name, in a directory or, if none is given, its own; one that is there stays as it is."""
+        return self if name in self.names else self._named(name, directory or self.directory(name))
+
+    def without(self, directory: str) -> "NamedDirectories":
+        """Without the table in a directory, whatever its name is by now; none is fine."""
+        gone = {name for name in self.names if self.directory(name) == directory}
+        noted = {name: each for name, each in self.noted.items() if name not in gone}
+        return NamedDirectories(listed=self.listed - gone, noted=noted)._settled()
+
+    def renamed(self, old: str, new: str, *, stays: bool) -> "NamedDirectories":
+        """With another name for a table.
+
+        Args:
+            old: its name.
+            new: one that no table has.
+            stays: its directory does; else it gets the one that the new name has.
+
+        Raises: InvalidInputError: no such table. ConflictError: the name is taken.
+        """
+        self._check(old)
+        if new in self.names:
+            raise ConflictError(f"name is taken in the database of the catalog: table={new}")
+        directory = self.directory(old if stays else new)
+        return self.without(self.directory(old))._named(new, directory)
+
+    def swapped(self, one: str, other: str) -> "NamedDirectories":
+        """With each other's names for two tables. Raises: InvalidInputError: no such table."""
+        for name in (one, other):
+            self._check(name)
+        first, second = self.directory(one), self.directory(other)
+        return self.without(first).without(second)._named(one, second)._named(other, first)
+
+    def _check(self, name: str) -> None:
+        if name not in self.names:
+            raise InvalidInputError(f"no such table: table={name} tables={sorted(self.names)[:_NAMES_SHOWN]}")
+
+    def _named(self, name: str, directory: str) -> "NamedDirectories":
+        noted = {**self.noted} if directory == name else {**self.noted, name: directory}
+        return NamedDirectories(listed=self.listed | {name}, noted=noted)._settled()
+
+    def _settled(self) -> "NamedDirectories":
+        listed = frozenset(name for name in self.names if not self._is_lent(name))
+        return NamedDirectories(listed=listed, noted=self.noted)
+
+    def _is_lent(self, name: str) -> bool:
+        """Whether another table is in the directory of a name."""
+        return name in self.noted.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +159,18 @@ class SqlNames:
         with self.database.transaction("list tables") as connection:
             parent = self._database_path(database, self._properties(connection, database))
             tables = self._read(connection, database)
-        return {name: f"{parent}/{tables.directory(name)}" for name in tables.names}
+        return {name: _placed(parent, tables.directory(name)).path for name in tables.names}
 
-    def table_path(self, database: str, table: str) -> str:
+    def place(self, database: str, table: str) -> TablePlace:
         """Its directory; while it does not exist, that of its name, or one beside it if another table is there."""
         with self.database.transaction("find a table") as connection:
             parent = self._database_path(database, self._properties(connection, database))
-            return f"{parent}/{self._read(connection, database).directory(table)}"
+            return _placed(parent, self._read(connection, database).directory(table))
+
+    @property
+    def is_trusted(self) -> bool:
+        """No: only Fluvial notes places, and only where an opener allows them."""
+        return False
 
     def owns_files(self, database: str, table: str) -> bool:
         """Always."""
@@ -101,19 +181,21 @@ class SqlNames:
         """Yes, in notes; Java, which does not read them, refuses such a table."""
         return True
 
-    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
+    def add_table(self, database: str, table: str, schema: TableSchema, place: TablePlace) -> None:
         """Note the name, with the directory if that is not its own, and the database's."""
         if not self.has_database(database):
             with suppress(ConflictError):
                 self.add_database(database)
-        self._change("add a table", database, lambda tables: tables.with_table(table))
+        directory = place.path if place.is_own else None
+        self._change("add a table", database, lambda tables: tables.with_table(table, directory))
 
     def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
         """Nothing: columns are in the schema files only."""
 
     def remove_table(self, database: str, table: str, path: str) -> None:
         """Forget the name of the table that is there, also one that it got meanwhile; none is fine."""
-        directory = path.rpartition("/")[2]
+        parent = self.database_path(database)
+        directory = path.removeprefix(f"{parent}/") if path.rpartition("/")[0] == parent else path
         self._change("remove a table", database, lambda tables: tables.without(directory))
 
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
@@ -128,12 +210,13 @@ class SqlNames:
                 "rename a table", database, lambda tables: tables.renamed(old, new, stays=stays), [(old, new)], move
             )
             return
-        assert move is not None, "a note is the name of a directory in that of the same database"
+        assert move is not None or self.place(database, old).is_own, "other notes are of directories in the database's"
         with self.database.transaction("rename a table") as connection:
             for each in (TABLES, TABLE_PROPERTIES):
                 renamed = sa.update(each).where(*self._of(each, *source))
                 connection.execute(renamed.values(database_name=new_database, table_name=new))
-            move()
+            if move is not None:
+                move()
 
     def swap_names(self, database: str, one: str, other: str) -> None:
         """Give two tables each other's names, in one transaction. Raises: InvalidInputError: one is gone."""
@@ -223,6 +306,12 @@ class SqlNames:
     def _of(self, table: sa.Table, database: str, name: str | None = None) -> list[sa.ColumnElement[bool]]:
         found = [table.c.catalog_key == self.catalog_key, table.c.database_name == database]
         return found if name is None else [*found, table.c.table_name == name]
+
+
+def _placed(parent: str, directory: str) -> TablePlace:
+    """The place of a table by its note, or its name: a directory in that of the database, or a whole path."""
+    is_own = "/" in directory
+    return TablePlace(path=warehouse_path(directory) if is_own else f"{parent}/{directory}", is_own=is_own)
 
 
 _IS_NOTE: Final = TABLE_PROPERTIES.c.property_key == DIRECTORY_NOTE

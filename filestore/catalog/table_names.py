@@ -5,15 +5,47 @@ was made; or a SQL database (``filestore.catalog.sql_names``) or a Hive metastor
 where a table is there when its name is and its schema too.
 """
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from filestore.io.file_io import FileIO
+from filestore.catalog.warehouse import warehouse_path
+from filestore.io.file_io import FileIO, MovesDirectories
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 DATABASE_SUFFIX: Final = ".db"
+PLACES_DIRECTORY: Final = ".places"
+"""Directory in that of a database, with notes of the tables that lie elsewhere: ``.places/<table>/place``."""
+_NOTE: Final = "place"
+_VERSION: Final = 1
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlace:
+    """The directory of a table."""
+
+    path: str
+    is_own: bool = False  # outside the directory of its database
+    table_uuid: str | None = None  # of the only table that is meant; None: whichever is there
+
+    def to_json(self) -> bytes:
+        """The note of a catalog of directories."""
+        noted = {"version": _VERSION, "path": self.path, "table-uuid": self.table_uuid}
+        return json.dumps(noted, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, body: bytes, *, source: str) -> "TablePlace":
+        """Read ``to_json``. Raises: CorruptDataError naming ``source``."""
+        try:
+            noted = json.loads(body)
+            version, path, table_uuid = noted["version"], noted["path"], noted["table-uuid"]
+            is_readable = version == _VERSION and isinstance(path, str) and isinstance(table_uuid, str)
+            return cls(path=warehouse_path(path if is_readable else ""), is_own=True, table_uuid=table_uuid)
+        except (ValueError, KeyError, TypeError, InvalidInputError, RecursionError) as error:
+            raise CorruptDataError(f"the note of a table's place cannot be read: file={source} {error}") from error
 
 
 class TableNames(Protocol):
@@ -46,14 +78,21 @@ class TableNames(Protocol):
     def table_paths(self, database: str) -> Mapping[str, str]:
         """Directories by the names of ``tables``."""
 
-    def table_path(self, database: str, table: str) -> str:
+    def place(self, database: str, table: str) -> TablePlace:
         """Directory of a table, whether it exists or not."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether places count that its opener does not allow: other engines make tables there, too."""
 
     def owns_files(self, database: str, table: str) -> bool:
         """Whether dropping the table removes its files."""
 
-    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
-        """Take the name, and the database's when it is missing; an existing name is fine."""
+    def add_table(self, database: str, table: str, schema: TableSchema, place: TablePlace) -> None:
+        """Take the name for a place, and the database's when it is missing; an existing name stays with its own.
+
+        Whether the name got the place is seen by ``place``.
+        """
 
     def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
         """Note what the first schema became, where columns are kept beside names."""
@@ -109,7 +148,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 class DirectoryNames:
-    """Names are directories: ``<database>.db/<table>``."""
+    """Names are directories: ``<database>.db/<table>``; of a table in a place of its own there is a note."""
 
     def __init__(self, root: str, io: FileIO) -> None:
         """``root`` is the warehouse."""
@@ -143,8 +182,8 @@ class DirectoryNames:
         """Nothing: the name goes with its directory."""
 
     def tables(self, database: str) -> list[str]:
-        """Names of its directories and files, sorted."""
-        return self._io.list_names(self.database_path(database))
+        """Names of its directories and files, and those that have places, sorted."""
+        return sorted(self.table_paths(database))
 
     def has_table(self, database: str, table: str) -> bool:
         """Always: the schema alone decides."""
@@ -152,31 +191,61 @@ class DirectoryNames:
 
     def table_paths(self, database: str) -> Mapping[str, str]:
         """Directories by names."""
-        return {name: self.table_path(database, name) for name in self.tables(database)}
+        parent = self.database_path(database)
+        paths = {name: f"{parent}/{name}" for name in self._io.list_names(parent) if name != PLACES_DIRECTORY}
+        for name in self._io.list_names(f"{parent}/{PLACES_DIRECTORY}"):
+            if (noted := self._noted(database, name)) is not None:
+                paths[name] = noted.path
+        return paths
 
-    def table_path(self, database: str, table: str) -> str:
-        """Directory of a table."""
-        return f"{self.database_path(database)}/{table}"
+    def place(self, database: str, table: str) -> TablePlace:
+        """Directory of a table: that of its name, if no other one is noted. Raises: CorruptDataError."""
+        return self._noted(database, table) or TablePlace(path=f"{self.database_path(database)}/{table}")
+
+    @property
+    def is_trusted(self) -> bool:
+        """No: a note is a file, which may have come with the warehouse."""
+        return False
 
     def owns_files(self, database: str, table: str) -> bool:
         """Always."""
         return True
 
-    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
-        """Nothing: directories come with their first file."""
+    def add_table(self, database: str, table: str, schema: TableSchema, place: TablePlace) -> None:
+        """Note a place of its own; directories come with their first file."""
+        if place.is_own:
+            self._io.create_exclusive(self._note(database, table), place.to_json())
 
     def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
         """Nothing: columns are in the schema files only."""
 
     @property
     def keeps_places(self) -> bool:
-        """No: a name is a directory."""
+        """No: a name is a directory, where no place is noted."""
         return False
 
     def remove_table(self, database: str, table: str, path: str) -> None:
-        """Nothing: the name goes with its directory."""
+        """Forget the place; a name without one goes with its directory."""
+        if (noted := self._noted(database, table)) is not None and noted.path == path:
+            note = self._note(database, table)
+            self._io.delete(note)
+            self._io.delete_empty_directory(note.rpartition("/")[0])
 
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
-        """Move its directory: that is its name."""
-        assert move is not None
-        move()
+        """Move its directory, which is its name; or, where a place is noted, that of the note."""
+        if move is not None:
+            move()
+            return
+        assert isinstance(self._io, MovesDirectories), "elsewhere there is no renaming"
+        old, new = (self._note(*each).rpartition("/")[0] for each in (source, target))
+        self._io.move_directory(old, new)
+
+    def _note(self, database: str, table: str) -> str:
+        return f"{self.database_path(database)}/{PLACES_DIRECTORY}/{table}/{_NOTE}"
+
+    def _noted(self, database: str, table: str) -> TablePlace | None:
+        path = self._note(database, table)
+        try:
+            return TablePlace.from_json(self._io.read_bytes(path), source=path)
+        except FileNotFoundError:
+            return None

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Final, Generic, Self, TypeVar, overload
 
-from filestore.commit.committable import Committable
+from filestore.commit.committable import Committable, discard
 from filestore.index.index_manifest import index_conflict, missing_delete_target
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
-from filestore.scan.snapshot_files import changes_since, live_files, live_files_of_partitions
+from filestore.scan.snapshot_files import changelog_entries, changes_since, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple
@@ -117,6 +117,21 @@ def find_published(candidate: Candidate) -> Snapshot | None:
         if wanted <= {(entry.kind, entry.identity) for entry in entries}:
             return candidate.store.snapshots.read(snapshot_id)
     return None
+
+
+def discard_changes(candidate: Candidate, done: Snapshot) -> None:
+    """Delete the changelogs of a commit where the one that has its files wrote others.
+
+    Two compactions that move a file to another level keep its name, and each has written what changes by that.
+    """
+    if candidate.changes is None:
+        return  # which commit it was is not known: it may be this one
+    store = candidate.store
+    kept = {store.file_path(each.partition, each.bucket, each.file) for each in changelog_entries(store, done)}
+    for message in candidate.committable.messages:
+        paths = {each: store.file_path(message.partition, message.bucket, each) for each in message.changelog_files}
+        others = tuple(each for each, path in paths.items() if path not in kept)
+        discard(store, [replace(message, new_files=(), compact_after=(), index_after=(), changelog_files=others)])
 
 
 def why_not(candidate: Candidate) -> str | None:

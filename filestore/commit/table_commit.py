@@ -38,7 +38,7 @@ from filestore.commit.confirmation import (
     check_rescaled,
     confirm,
 )
-from filestore.commit.conflicts import Candidate, find_published, why_not
+from filestore.commit.conflicts import Candidate, discard_changes, find_published, why_not
 from filestore.commit.guards import check_not_between, check_safe, check_time, published_buckets
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
@@ -306,8 +306,8 @@ class TableCommit:
                 delta=delta,
                 replaced=replaced if request.replaces else None,
             )
-            done = find_published(candidate)
-            if done is not None:
+            if (done := find_published(candidate)) is not None:
+                discard_changes(candidate, done)
                 return CommitResult(snapshot=done, already_committed=True)
             self._check(candidate)
         snapshot = write_snapshot(

@@ -10,6 +10,7 @@ import orjson
 
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import on_branch_name, split_branch
+from filestore.layout.file_names import allowed_roots, is_inside
 from filestore.layout.locations import absolute_path
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, REST_CATALOG, TABLE_LOCATION
@@ -114,12 +115,12 @@ def metadata_directory(store: TableStore) -> str:
     """
     options = store.options
     storage = options.iceberg_storage_location or options.iceberg_storage
-    root = absolute_path(store.paths.root)
+    root, outside = absolute_path(store.paths.root), allowed_roots(store.allowed_outside)
     if storage in (TABLE_LOCATION, REST_CATALOG):
         return f"{root}/metadata"
     database, _, name = root.rpartition("/")
     warehouse, _, directory = database.rpartition("/")
-    if not directory.endswith(_DATABASE_SUFFIX):
+    if not directory.endswith(_DATABASE_SUFFIX) or is_inside(store.paths.root, outside):
         raise InvalidInputError(
             "a table outside of a warehouse has no place in a Hadoop catalog: "
             f"metadata.iceberg.storage={HADOOP_CATALOG} path={root} fix='set metadata.iceberg.storage={TABLE_LOCATION}'"

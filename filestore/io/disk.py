@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pwd
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -49,7 +50,21 @@ def unavailable(action: str, path: str) -> Iterator[None]:
                 f"a name is too long for the file system: action={action} path={path} most_bytes={_NAME_BYTES} "
                 "fix='use a shorter name, or partition by shorter values'"
             ) from error
+        if isinstance(error, PermissionError):
+            raise UnavailableError(
+                f"this user has no right to a file: action={action} path={path} user={_user()} "
+                "fix='give it the right, or run this as the user who owns the table'"
+            ) from error
         raise UnavailableError(f"file system error: action={action} path={path} error={error}") from error
+
+
+def _user() -> str:
+    """The name of the process's user, as file systems see it; its number where it has no name, as in containers."""
+    number = os.geteuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def make_directories(path: str) -> None:

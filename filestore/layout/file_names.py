@@ -57,7 +57,7 @@ def external_roots(allowed: str | None) -> tuple[str, ...]:
     What a table names today (Paimon's ``data-file.external-paths``) decides where other engines put new files. Older
     ones stay where they are, and only manifests know where.
     """
-    return tuple(_roots(allowed))
+    return tuple(allowed_roots(allowed))
 
 
 def check_inner(directory: str, root: str, allowed: str | None) -> None:
@@ -66,7 +66,7 @@ def check_inner(directory: str, root: str, allowed: str | None) -> None:
     Raises: InvalidInputError naming option and value.
     """
     place = posixpath.normpath(f"{local_path(root)}/{directory.strip('/')}")
-    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *_roots(allowed))]):
+    if not is_inside(place, [posixpath.normpath(local_path(each)) for each in (root, *allowed_roots(allowed))]):
         raise InvalidInputError(
             f"the data of a table is outside of its directory: option=data-file.path-directory value={directory!r} "
             f"path={place} fix='open it by a catalog with external-paths.allowed={place}, if you trust the table'"
@@ -78,7 +78,8 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
     return is_below(f"{path.rstrip('/')}/", roots)
 
 
-def _roots(text: str | None) -> list[str]:
+def allowed_roots(text: str | None) -> list[str]:
+    """The directories of an option, which has commas between them; none where it is not given."""
     return [root.strip() for root in (text or "").split(",") if root.strip()]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from filestore.io.commit_lock import LOCK_FILE_NAME
+from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import MAIN_BRANCH_FILE
 from filestore.layout.former_mains import FORMER_MAIN_FILE
 from filestore.layout.log_key import LOG_KEY_DIRECTORY
@@ -22,3 +23,11 @@ _DIRECTORY: Final = re.compile(rf"bucket-(\d+|postpone)|[^=]+=.*|{re.escape(GONE
 def is_what_a_drop_leaves(names: Sequence[str]) -> bool:
     """Whether all that is in a directory without a schema is of a table; an empty directory is not one's."""
     return bool(names) and all(name in _NAMES or _DIRECTORY.fullmatch(name) for name in names)
+
+
+def clear_dropped(io: FileIO, parent: str, prefix: str) -> None:
+    """Delete the directories of a table that is dropped, also what an interrupted drop left: those with a prefix."""
+    for each in io.list_names(parent):
+        if each.startswith(prefix):
+            io.delete_tree(f"{parent}/{each}/schema")
+            io.delete_tree(f"{parent}/{each}")

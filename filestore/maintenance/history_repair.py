@@ -22,6 +22,7 @@ from filestore.refs.late_references import (
     remove_late_reference,
 )
 from filestore.refs.live_references import FORK_TAG_PREFIX, tag_references
+from filestore.refs.pending_tags import held_snapshots
 from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
@@ -188,7 +189,8 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
         take_back_notes(store)
         end_run(store)
         return found
-    known = chain([store.snapshots.find(found.target.id)], (each.snapshot for each in tag_references(store)))
+    held = (snapshot for _, snapshot in held_snapshots(store))
+    known = chain([store.snapshots.find(found.target.id)], (each.snapshot for each in tag_references(store)), held)
     target = next((each for each in known if each is not None and found.goes_to(each.ref)), None)
     is_leaving = target is None or target.id < store.snapshots.claimed_up_to()
     if is_leaving and finish_without_target(store, found):

@@ -34,10 +34,18 @@ from filestore.maintenance.rollback_run import (
 )
 from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, tag_references
+from filestore.refs.pending_tags import held_path, held_snapshots
 from filestore.refs.removals import TAG_KINDS, Removal, unused_of, with_unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from lsm.errors import (
+    ConflictError,
+    CorruptDataError,
+    FluvialError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 _ACTIVE_MS: Final = 600_000  # streams that committed since then are considered running
 _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
@@ -185,6 +193,8 @@ def _announce(store: TableStore, plan: RollbackPlan) -> None:
         ConflictError: a commit, tag or expiry came first.
         OutcomeUnknownError: the table was dropped or renamed.
     """
+    if plan.target_tag is not None:
+        _hold_target(store, plan, plan.target_tag)
     snapshots = [each for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT]
     new = [each for each in snapshots if not store.snapshots.removed.has(each.snapshot.identity)]
     for removal in plan.removals:
@@ -209,6 +219,37 @@ def _announce(store: TableStore, plan: RollbackPlan) -> None:
     _check_not_referenced(store, plan)
 
 
+def _hold_target(store: TableStore, plan: RollbackPlan, tag: str) -> None:
+    """Hold a target that only a tag keeps, and look behind it whether the tag has kept it up to here.
+
+    Raises: ConflictError: the tag was deleted, renamed or moved.
+    """
+    with suppress(FileNotFoundError):
+        body = orjson.loads(store.io.read_bytes(store.paths.tag(tag)))
+        kept = {key: value for key, value in body.items() if key not in _OF_TAGS}
+        text = orjson.dumps(kept, option=orjson.OPT_INDENT_2)
+        if Snapshot.from_json(text, source=store.paths.tag(tag)).ref == plan.target.ref:
+            store.io.replace(held_path(store.paths, tag, plan.target), text)
+    found = store.snapshots.find_tag(tag)
+    if found is None or found.ref != plan.target.ref:
+        raise ConflictError(
+            f"the tag that keeps the target was deleted, renamed or moved during the rollback: table={store.name} "
+            f"tag={tag} snapshot={plan.target.id} fix='run it again'"
+        )
+
+
+def _body_of_target(store: TableStore, plan: RollbackPlan) -> bytes:
+    """The file of a target that has expired."""
+    held = (path for path, snapshot in held_snapshots(store) if snapshot.ref == plan.target.ref)
+    path = next(held, None)
+    if path is None:
+        raise CorruptDataError(
+            f"a rollback was interrupted, and its target is not there any more: table={store.name} "
+            f"snapshot={plan.target.id} fix='roll back to a tag'"
+        )
+    return store.io.read_bytes(path)
+
+
 def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
     io, paths, snapshots, target = store.io, store.paths, store.snapshots, plan.target
     if snapshots.removed.has(target.identity):  # a tag of it was left: commits follow it again
@@ -219,9 +260,7 @@ def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
         store.delete_snapshot(there)
         there = None
     if there is None:
-        body = orjson.loads(io.read_bytes(paths.tag(plan.target_tag or "")))
-        kept = {key: value for key, value in body.items() if key not in _OF_TAGS}
-        io.create_exclusive(paths.snapshot(target.id), orjson.dumps(kept, option=orjson.OPT_INDENT_2))
+        io.create_exclusive(paths.snapshot(target.id), _body_of_target(store, plan))
     # the hint must never be ahead: readers trust it when there is no next snapshot
     io.replace(paths.latest_hint, str(target.id).encode())
     for consumer, next_id in store.consumers.next_snapshots().items():
@@ -254,6 +293,8 @@ def _check_same_table(store: TableStore, plan: RollbackPlan, removed: Sequence[t
         return
     paths = store.paths
     notes = own_paths(store, (replace(each.reference, snapshot=each.snapshot) for each in plan.removals))
+    if plan.target_tag is not None:
+        notes.append(held_path(paths, plan.target_tag, plan.target))
     clear_old_name(
         store, [*notes, *(path for path, _ in removed)], [directory_of(store), paths.removed_dir, paths.tag_dir]
     )

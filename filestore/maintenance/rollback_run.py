@@ -16,7 +16,8 @@ from typing import Any, Final
 import orjson
 
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import pending_path
+from filestore.refs.pending_tags import held_snapshots, pending_path
+from filestore.refs.unused_files import delete_unused_of
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -92,7 +93,10 @@ def keep_run(store: TableStore, run: RollbackRun) -> RollbackRun:
 
 
 def end_run(store: TableStore) -> None:
-    """Let other rollbacks begin. Raises: UnavailableError."""
+    """Let go of what is held, and let other rollbacks begin. Raises: UnavailableError."""
+    for path, snapshot in [*held_snapshots(store)]:
+        store.io.delete(path)
+        delete_unused_of(store, snapshot, source=path)
     store.io.delete(_run_path(store))
 
 

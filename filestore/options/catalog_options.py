@@ -91,7 +91,7 @@ class CatalogOptions(OptionValues):
         "external-paths.allowed",
         text,
         None,
-        "Directories outside of tables, with commas, in which tables may have files; none is deleted, nor by a drop.",
+        "Directories, with commas, in which tables may lie or have files; no drop deletes files outside of a table.",
         NOTHING,
     )
     lock_enabled = Option(

@@ -10,6 +10,9 @@ its own files are missing, an expiry had claimed them before, and the check fail
 What ends a branch, or replaces main, seals it before it looks for tags and savepoints; what creates or removes one
 looks for a seal after it did. So one of the two sees the other. Likewise what replaces a tag looks for it behind its
 pending file, which says so, and what takes a tag's name away looks for such files after it did.
+
+A rollback to a snapshot that only a tag keeps holds that one by a pending file of its own until it ends, which no
+cleaning deletes: whatever becomes of the tag behind it, the files stay.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,6 +29,7 @@ from lsm.undo import undoing
 
 _PREFIX: Final = ".pending-"  # hidden from engines that parse every name of the directory
 _SUFFIX: Final = ".tmp"  # what orphan cleaning deletes when it is old
+_HELD: Final = ".held"  # instead: of a rollback that has not ended
 _REPLACING: Final = "replacing-"  # an existing tag, not a new one
 
 
@@ -37,8 +41,20 @@ def pending_path(paths: TablePaths, name: str) -> str:
 def pending_tags(store: TableStore) -> Iterator[tuple[str, str]]:
     """File names of the pending tags of the table's branch, with the tags that they become."""
     for name in store.io.list_names(store.paths.tag_dir):
-        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+        if name.startswith(_PREFIX) and name.endswith((_SUFFIX, _HELD)):
             yield name, _parts(name)[0]
+
+
+def held_path(paths: TablePaths, name: str, snapshot: Snapshot) -> str:
+    """Path of the file by which a rollback holds the snapshot of a tag."""
+    return pending_path(paths, f"{_PREFIX}{name}.{snapshot.identity}{_HELD}")
+
+
+def held_snapshots(store: TableStore) -> Iterator[tuple[str, Snapshot]]:
+    """What rollbacks of the table's branch hold, by path."""
+    for name, _ in pending_tags(store):
+        if name.endswith(_HELD) and (snapshot := find_pending(store, name)) is not None:
+            yield pending_path(store.paths, name), snapshot
 
 
 def find_pending(store: TableStore, name: str) -> Snapshot | None:
@@ -190,7 +206,7 @@ def remove_leftover(store: TableStore, path: str) -> None:
 
 def _parts(file_name: str) -> tuple[str, str]:
     """The tag that a pending one becomes, and the rest of its name."""
-    name, _, unique = file_name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition(".")
+    name, _, unique = file_name.removeprefix(_PREFIX).removesuffix(_SUFFIX).removesuffix(_HELD).rpartition(".")
     return name, unique
 
 

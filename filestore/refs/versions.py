@@ -9,6 +9,7 @@ numbers. Source: Paimon TimeTravelUtil.
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from filestore.layout.branch_state import main_branch
@@ -161,10 +162,19 @@ def _find(store: TableStore, version: Version) -> tuple[Snapshot, str]:
         branch = "" if store.paths.branch == MAIN_BRANCH else f"branch={store.paths.branch} "
         raise InvalidInputError(
             f"no such snapshot: table={store.name} {branch}version={version} "
-            f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()} "
+            f"earliest={store.snapshots.earliest_id()} {_earliest_time(store) if version.time_ms is not None else ''}"
+            f"latest={store.snapshots.latest_id()} "
             f"{names_text('tags', str(version), store.snapshots.tag_names())}"
         )
     return found
+
+
+def _earliest_time(store: TableStore) -> str:
+    earliest = store.snapshots.earliest_id()
+    found = None if earliest is None else store.snapshots.find(earliest)
+    if found is None:
+        return ""
+    return f"earliest_time='{datetime.fromtimestamp(found.time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}' "
 
 
 def as_of(store: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:

@@ -6,6 +6,7 @@ Source: Paimon AbstractFileStoreScan.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -39,6 +40,19 @@ def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     """The delta entries of one commit, in file order."""
     with naming_missing_files(store.snapshots, store.name, snapshot.id):
         return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
+
+
+def changelog_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    """The changelog files of a commit, of manifests that are still there."""
+    if snapshot.changelog_manifest_list is None:
+        return []
+    entries: list[ManifestEntry] = []
+    name, size_bytes = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+    with suppress(FileNotFoundError):
+        for manifest in store.manifests.read_list(name, size_bytes):
+            with suppress(FileNotFoundError):
+                entries += store.manifests.read_manifest(manifest)
+    return entries
 
 
 def changes_since(store: TableStore, base: SnapshotRef, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:

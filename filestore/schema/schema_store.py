@@ -26,24 +26,8 @@ from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 logger = logging.getLogger("fluvial.catalog")
 
-ROOT_KEYS: Final = ("path", "file.path")
-
-
-def without_place(
-    options: Mapping[str, str] | None, *, warehouse: str, table_path: str | None = None
-) -> dict[str, str]:
-    """Options of a new table, by today's keys, without those that say where it lies: its catalog knows.
-
-    Raises: InvalidInputError: they name another place than the warehouse or the table's own directory.
-    """
-    places, texts = {warehouse, table_path}, canonical_options(options or {})
-    for key in ROOT_KEYS:
-        if key in texts and texts[key].removeprefix("file://").rstrip("/") not in places:
-            raise InvalidInputError(
-                f"tables lie in the warehouse of their catalog: option={key} value={texts[key]} "
-                f"warehouse={warehouse} fix='leave the option out, or use a catalog of that directory'"
-            )
-    return {key: text for key, text in texts.items() if key not in ROOT_KEYS}
+PATH_KEY: Final = "path"
+ROOT_KEYS: Final = (PATH_KEY, "file.path")
 
 
 def new_schema(
@@ -73,7 +57,7 @@ def new_schema(
     keys = _columns_of("primary-key", primary_key, texts)
     partitions = _columns_of("partition", partition_by, texts)
     for key in ROOT_KEYS:
-        texts.pop(key, None)  # where a table is does not stand inside it: see ``without_place``
+        texts.pop(key, None)  # where a table is does not stand inside it
     given = given_fields(columns)
     check_new_names(field.name for field in given)
     check_size(given)

@@ -62,7 +62,8 @@ class TableWrite:
             budget_bytes: memory for rows of all buckets together; None is ``write-buffer-size``.
             index: index files of that snapshot, which say where the keys of dynamic buckets are; none: there are no
                 keys, or they are all replaced.
-            takes_stored_rows: rows come as they are stored: of a counted table with their hashes and counts.
+            takes_stored_rows: rows come as they are stored: of a counted table with their hashes and counts; the
+                column of ``rowkind.field`` is a value like others.
             fills_defaults: rows come from a user: a null becomes the default of its column.
 
         Raises:
@@ -72,6 +73,7 @@ class TableWrite:
         self._given = store.schema if takes_stored_rows else table.schema
         self._left_out: Mapping[str, pa.Array] | None = {} if fills_defaults else None
         self._counts = None if takes_stored_rows else table.row_counts
+        self._kind_field = None if takes_stored_rows else store.options.rowkind_field
         check_writable(store.schema)
         store.check_branch()
         self._max_sequence_numbers = max_sequence_numbers
@@ -158,9 +160,8 @@ class TableWrite:
         )
 
     def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
-        field = self._table.options.rowkind_field
-        if field is not None:
-            return row_kinds_of_column(batch.column(field), field)
+        if self._kind_field is not None:
+            return row_kinds_of_column(batch.column(self._kind_field), self._kind_field)
         return repeated_kind(RowKind.INSERT, batch.num_rows)
 
     def without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:

@@ -23,7 +23,8 @@ def operation(play: Play, chance: random.Random) -> Step:
     if not play.main.states:
         return _write(play, chance)
     if _within_batches(play):  # what may change a batch that is half delivered
-        weights = {each: weight * (1 if each in (_write, _branches) else 3) for each, weight in weights.items()}
+        more = {_write: 1, _branches: 1, _time: 10}
+        weights = {each: weight * more.get(each, 3) for each, weight in weights.items()}
     while True:
         step = chance.choices(list(weights), weights=list(weights.values()))[0](play, chance)
         if step is not None:
@@ -72,6 +73,7 @@ def _look(play: Play, chance: random.Random) -> Step:
         ("live", 1, {}),
         ("difference", 2, _two_states(play, chance)),
         ("incremental", 2, {**_two_states(play, chance), "changelog": chance.random() < 0.7}),
+        ("changes", 2, _two_states(play, chance)),
         ("verify", 1, {}),
         ("follow", 4, _followed(play, chance, _follower(play, chance, "pqrs"))),
     ]
@@ -109,8 +111,8 @@ def _followed(play: Play, chance: random.Random, name: str, *, other: bool = Fal
     filter = known.filter if known is not None else _filter(play, chance) if chance.random() < 0.25 else None
     return {
         "name": name,
-        "batches": chance.choice([None, 1, 2, 3]),
-        "max_rows": chance.choice([None, 1, 2, 3]),
+        "batches": chance.choice([None, 2, 3, 4] if known is None else [None, 1, 2, 3]),  # the first one is empty
+        "max_rows": chance.choice([None, 1, 1, 2]),
         "trigger": chance.choice([None, None, 1, 2, 5]),
         "columns": _some(chance, [each.slot for each in play.main.content.columns][-6:])
         if chance.random() < (0.7 if other else 0.25)
@@ -192,7 +194,7 @@ def _value(play: Play, chance: random.Random, slot: str, kind: pa.DataType) -> A
     if slot == "c":
         return chance.choice(["x", "yy", "", "é"])
     if slot == "t":
-        return chance.choice([0, 100, 10**6]) + (play.clock.ms // 1000 - 1_700_000_000) // 130 * 130 * chance.choice(
+        return chance.choice([0, 0, 100, 10**6]) + (play.clock.ms // 1000 - 1_700_000_000) // 130 * 130 * chance.choice(
             [0, 1]
         )
     return chance.randrange(4)

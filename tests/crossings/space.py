@@ -408,8 +408,12 @@ class Shape:
     @property
     def is_late(self) -> bool:
         """Whether rows may be seen only after a compaction."""
-        has_vectors = self.has_key and self.cell["vectors"] in ("on", "wide")
-        return has_vectors or self.cell["engine"] == "first-row" or self.cell["bucket"] == "postponed"
+        return self.is_compacted_late or self.cell["bucket"] == "postponed"
+
+    @property
+    def is_compacted_late(self) -> bool:
+        """Whether rows that have a bucket may be seen only after a compaction."""
+        return (self.has_key and self.cell["vectors"] in ("on", "wide")) or self.cell["engine"] == "first-row"
 
     @property
     def takes(self) -> tuple[str, ...]:

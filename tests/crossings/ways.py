@@ -2,11 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from engine import procedures
+from filestore.changelog.version_changes import plan_versions, read_versions
+from filestore.diff.version_range import Bound, find_range
+from lsm.row_kind import ROW_KIND_SYMBOLS
 from tests.crossings.filters import matches, text_of
 from tests.crossings.operations import refusable
 from tests.crossings.oracle import Column, MismatchError, canonical, expect
@@ -139,6 +143,50 @@ def incremental(play: Play, before: int, after: int, changelog: bool = True) -> 
         expect(wanted, counted(found, now.content.columns))
 
 
+def changes(play: Play, before: int, after: int) -> None:
+    """What each version behind a state changed, up to another one: as Spark's ``CHANGES`` reads it."""
+    line, is_early = play.main, play.shape.is_late and play.cell["bucket"] != "postponed"
+    (one, _), (two, last) = _states_without_expired_rows(play, before, after)
+    if one >= two or any(number not in line.states for number in range(one, two)):
+        raise SkippedError
+    if play.shape.is_compacted_late and not is_early:
+        raise SkippedError  # which commit gave a row its bucket is not known
+    places = sorted(line.states)
+    _states_without_expired_rows(play, *range(places.index(one), places.index(two)))
+    found = find_range(line.table.files, Bound(version=str(one), is_inclusive=False), Bound(version=str(two)))
+    columns, wanted, shown, unknown = last.content.columns, Counter[Any](), Counter[Any](), set[Any]()
+    for number in range(one + 1, two + 1):
+        states = [line.states[each] for each in (number - 1, number)]
+        if is_early:  # rows count from their commit on, also where reads wait for a compaction
+            states, loose = zip(*(_with_all_rows(each) for each in states), strict=True)
+            unknown.update((number, key) for each in loose for key in each)
+        wanted.update({(number, *change): count for change, count in _net(play, *states, columns).items()})
+    for split in plan_versions(found.table.store, found.steps):
+        for each in read_versions(found.table, split):
+            rows = counted_rows(pa.Table.from_batches([each.rows]), columns)
+            kinds = ROW_KIND_SYMBOLS.take(each.kinds).to_pylist()
+            shown.update(zip(each.versions.to_pylist(), kinds, rows, strict=True))
+    if unknown:
+        at = [next(place for place, each in enumerate(columns) if each.slot == slot) for slot in play.shape.key]
+        wanted, shown = (
+            Counter({each: n for each, n in side.items() if (each[0], tuple(each[2][p] for p in at)) not in unknown})
+            for side in (wanted, shown)
+        )
+    expect(wanted, shown)
+
+
+def _with_all_rows(state: State) -> tuple[State, set[tuple[Any, ...]]]:
+    """A state with the rows that wait for a compaction, and the keys of which that is not known, comparable."""
+    content, unknown = state.content, set(state.content.loose)
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for key in content.stories:
+        found = {content.shown(values) for values, _ in content.possible(key, complete=True)}
+        if len(found) > 1:
+            unknown.add(key)
+        rows.update(each for each in found if each is not None and key not in unknown)
+    return replace(state, rows=rows), {tuple(canonical(each) for each in key) for key in unknown}
+
+
 def _states_without_expired_rows(play: Play, *places: int) -> list[tuple[int, State]]:
     """Of expired rows a difference may have any; a sum of rows below zero is in no state, but in a difference."""
     found = [_state(play.main, at) for at in places]
@@ -160,8 +208,10 @@ def counted_rows(found: pa.Table, columns: tuple[Column, ...]) -> list[tuple[Any
     return comparable(found)
 
 
-def _net(play: Play, then: State, now: State) -> Counter[tuple[str, tuple[Any, ...]]]:
-    columns = now.content.columns
+def _net(
+    play: Play, then: State, now: State, columns: Sequence[Column] | None = None
+) -> Counter[tuple[str, tuple[Any, ...]]]:
+    columns = now.content.columns if columns is None else columns
     if not play.shape.has_key:
         sides = [_bag(state, columns) for state in (then, now)]
         found = Counter({("-D", row): count for row, count in (sides[0] - sides[1]).items()})
@@ -216,7 +266,8 @@ Way = Callable[..., None]
 WAYS: Final[Mapping[str, Way]] = {
     each.__name__: each
     for each in (
-        rows, snapshot, tagged, saved, at_time, audit_log, union, live, difference, incremental, verify, follow,
+        rows, snapshot, tagged, saved, at_time, audit_log, union, live, difference, incremental, changes, verify,
+        follow,
     )
 }  # fmt: skip
 """By name; each is called with the history as it is played, and the arguments of its step."""

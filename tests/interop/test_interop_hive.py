@@ -135,7 +135,7 @@ def test_changes_of_schema_and_name_reach_the_other_side(tmp_path: Path, hive_me
     for name in ("shop.c", "shop.d"):
         assert [row["v"] for row in peer.read(tmp_path, name)] == ["one", None]
         assert ours.table(name).read().to_arrow(columns=["v"])["v"].to_pylist() == ["one", None]
-        assert names.table_path(*name.split(".")) == str(tmp_path / "shop.db" / name[-1])
+        assert names.place(*name.split(".")).path == str(tmp_path / "shop.db" / name[-1])
     with pytest.raises(InvalidInputError, match="table exists already"):
         ours.rename_table("shop.c", "shop.d")
     with pytest.raises(InvalidInputError, match="lower case only: name=Big"):
@@ -196,6 +196,29 @@ def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_met
     java.drop_table("shop.u")
     assert [path.name for path in (tmp_path / "shop.db").iterdir()] == []
     ours.drop_database("shop")
+
+
+def test_a_table_in_a_place_of_its_own_is_javas_too(tmp_path: Path, hive_metastore: RunningMetastore) -> None:
+    """FL-65: the place is the entry's location, under each name; files go with a drop, of either side."""
+    places = tmp_path / "places"
+    ours = catalog_of(hive_metastore, tmp_path / "w", **{"external-paths.allowed": str(places)})
+    java, peer = hive_metastore.java_catalog(tmp_path / "w"), hive_metastore.java()
+    for name in ("placed.t", "placed.u"):
+        options = {"bucket": "1", "path": str(places / name)}
+        ours.create_table(name, SCHEMA, primary_key=["id"], options=options).write(
+            pa.Table.from_pylist(ROWS, schema=SCHEMA)
+        )
+        assert (ours.own_place(name), (places / name / "schema").is_dir()) == (str(places / name), True)
+        assert [(row["id"], row["v"]) for row in peer.read(tmp_path / "w", name)] == [(1, "one"), (2, None)]
+    ours.rename_table("placed.t", "placed.z")
+    assert ours.own_place("placed.z") == str(places / "placed.t")
+    assert [(row["id"], row["v"]) for row in peer.read(tmp_path / "w", "placed.z")] == [(1, "one"), (2, None)]
+    with pytest.raises(InvalidInputError, match="where its opener allows it: option=path"):
+        catalog_of(hive_metastore, tmp_path / "w").create_table("placed.x", SCHEMA, options={"path": str(places / "x")})
+    ours.drop_table("placed.z")
+    java.drop_table("placed.u")
+    assert not [each for name in ("placed.t", "placed.u") for each in (places / name).rglob("*")]
+    assert ours.list_tables("placed") == java.list_tables("placed") == []
 
 
 def test_tables_of_hive_itself_and_external_ones_are_left_alone(

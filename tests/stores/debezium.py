@@ -72,6 +72,12 @@ class ChangeSource(ABC):
             for statement in statements:
                 cursor.execute(statement)
 
+    def reconnect(self) -> None:
+        """Connect to the database again, whose server was killed; its connector's task is started again, as by hand."""
+        self._connection.close()
+        self._connection = self._reconnected()
+        self.connect.restart(self.name)
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         with self._connection.cursor() as cursor:
@@ -145,7 +151,8 @@ class ChangeSource(ABC):
     def _is_fence(self, record: ChangeRecord, mark: bytes) -> bool:
         value = record.value or b""
         is_change = b'"op":"r"' not in value
-        return record.topic == self._fence_topic() and is_change and (mark in value or b64encode(mark) in value)
+        forms = (mark, b64encode(mark), mark.hex().encode())  # by binary.handling.mode
+        return record.topic == self._fence_topic() and is_change and any(each in value for each in forms)
 
     def close(self) -> None:
         """Stop the connector and drop the database."""
@@ -155,6 +162,10 @@ class ChangeSource(ABC):
     @abstractmethod
     def _connected(self) -> Any:
         """A connection to the database, which is made first."""
+
+    @abstractmethod
+    def _reconnected(self) -> Any:
+        """A connection to the database."""
 
     @abstractmethod
     def _settings(self) -> dict[str, str]:
@@ -184,6 +195,9 @@ class PostgresSource(ChangeSource):
     def _connected(self) -> psycopg.Connection[Any]:
         with psycopg.connect(self._address("postgres"), autocommit=True) as server:
             server.execute(f'CREATE DATABASE "{self.name}"')
+        return self._reconnected()
+
+    def _reconnected(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self._address(self.name), autocommit=True)
 
     def _address(self, database: str) -> str:
@@ -230,18 +244,23 @@ class MariaDbSource(ChangeSource):
             directory: where the connector keeps the history of the schemas.
             number: of the connector among the servers that replicate.
         """
+        self._database: str | None = None
         super().__init__(name, url, connect, brokers)
         self._history, self._number = directory / f"{name}.history", number
 
-    def _connected(self) -> Any:
+    def _reconnected(self) -> Any:
         url = self._server
-        connection = pymysql.connect(
+        return pymysql.connect(
             host=str(url.host), port=int(url.port or 0), user=str(url.username), password=str(url.password),
-            autocommit=True, charset="utf8mb4",
+            autocommit=True, charset="utf8mb4", database=self._database,
         )  # fmt: skip
+
+    def _connected(self) -> Any:
+        connection = self._reconnected()
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{self.name}` CHARACTER SET utf8mb4")
             cursor.execute(f"USE `{self.name}`")
+            self._database = self.name
             cursor.execute("CREATE TABLE fence (mark VARCHAR(99) PRIMARY KEY)")
         return connection
 

@@ -92,10 +92,17 @@ def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL server; it must run for a test to pass."""
-    with Postgres() as uri:
-        yield uri
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL server; it must run for a test to pass."""
+    server = Postgres()
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_server: Postgres) -> str:
+    """The address of a PostgreSQL server."""
+    return postgres_server.url
 
 
 @pytest.fixture(scope="session")

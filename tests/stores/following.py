@@ -10,10 +10,9 @@ from engine import Catalog
 from engine.cdc.batch import CdcBatches
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings
-from engine.cdc.signals import check_resnapshot, send_signals, signals_for
+from engine.cdc.signals import request_snapshots
 from engine.cdc.source import next_position, planned_ranges
-from engine.cdc.state import RESNAPSHOT, StateFiles
-from engine.cdc.status import table_positions
+from engine.cdc.state import StateFiles
 from engine.cdc.topics import PatternTopics
 from engine.cdc.verify.verification import Verified, followed_by, known_sources, verified
 from engine.runtime.steps import Observer, ignore
@@ -74,18 +73,27 @@ class Follower:
     def resnapshot(
         self, table: str, topic: str, *, drops: bool, are_writers_stopped: bool = False, meanwhile: Sequence[str] = ()
     ) -> None:
-        """As ``fluvial cdc resnapshot``, with the topic of signals; runs statements, and waits for the rows."""
-        known, ends = self.state.table(table), self._topics.latest(sorted(table_positions(self.state, table)))
-        check_resnapshot(table, known.key, ends, are_writers_stopped=are_writers_stopped)
-        send_signals(self.settings.properties, topic, signals_for(known.sources, ends))
-        self.state.ask(RESNAPSHOT, table, at_ms=1, offsets=ends, drops=drops)
-        self.source.execute(*meanwhile)
-        self.step()
-        deadline = time.monotonic() + _WAIT_S
-        while self.state.table(table).parked is not None:
-            assert time.monotonic() < deadline, (self.state.table(table).parked, self.source.connect.log[-3000:])
-            self.catch_up()
-            self._batches = self._started()
+        """As ``fluvial cdc resnapshot``, with the topic of signals; runs statements, and waits for the rows.
+
+        After half of the time it does what ``fluvial cdc status`` says: starts the connector again, and asks again.
+        """
+        deadline = time.monotonic() + 2 * _WAIT_S
+        for wait_s in (_WAIT_S, 0):
+            latest = self._topics.latest(self._topics.positions())
+            request_snapshots(
+                self.state, self.settings, [table], latest, topic=topic, at_ms=1, drops=drops,
+                are_writers_stopped=are_writers_stopped,
+            )  # fmt: skip
+            self.source.execute(*meanwhile)
+            self.step()
+            name = table if table in self.state.tables() else table.rpartition(".")[2]
+            while self.state.table(name).parked is not None and time.monotonic() < deadline - wait_s:
+                self.catch_up()
+                self._batches = self._started()
+            if self.state.table(name).parked is None:
+                return
+            self.source.connect.restart(self.source.name)
+        raise AssertionError((self.state.table(table).parked, self.source.connect.log[-3000:]))
 
     def _started(self, observe: Observer = ignore) -> CdcBatches:
         """A driver, with nothing in memory."""

@@ -54,27 +54,43 @@ class Postgres:
         initdb += ["--encoding=UTF8", "--locale=C"]
         process = processes.start(initdb, log_file, lambda: True, user=self._user)
         assert process.wait(60) == 0, log_file.read_text()
-        command = [str(binaries / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
-        command += ["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
-        command += ["-c", "wal_level=logical", "-c", "max_wal_senders=16", "-c", "max_replication_slots=16"]
-        command += ["-c", "timezone=UTC"]
-        self._process = processes.start(command, log_file, self._answers, user=self._user)
-        return f"postgresql+psycopg://{USER}:{PASSWORD}@127.0.0.1:{self._port}/postgres"
+        self.start()
+        return self.url
 
     def __exit__(self, *_: object) -> None:
         processes.end(self._process, signal.SIGINT)  # connections may be open
         shutil.rmtree(self._home)
+
+    @property
+    def url(self) -> str:
+        """Address for SQLAlchemy."""
+        return f"postgresql+psycopg://{USER}:{PASSWORD}@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Start it, also after ``kill``, on the data that are there."""
+        log_file = self._home / "postgres.log"
+        log_file.unlink(missing_ok=True)
+        command = [str(self._programs() / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
+        command += ["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+        command += ["-c", "wal_level=logical", "-c", "max_wal_senders=16", "-c", "max_replication_slots=16"]
+        command += ["-c", "timezone=UTC"]
+        self._process = processes.start(command, log_file, self._answers, user=self._user)
+
+    def kill(self) -> None:
+        """End it at once with all its connections, as a crash would: it recovers from its log when it is started."""
+        processes.end(self._process, signal.SIGQUIT)
 
     def _programs(self) -> Path:
         """Where the programs are; a copy, when those of the wheel may be out of the other user's reach."""
         if self._installed is not None:
             return self._installed
         package = programs().parents[1]
-        if self._user[0] < 0:
-            return programs()
+        own = self._home / package.name / "pginstall" / "bin"
+        if self._user[0] < 0 or own.exists():
+            return own if own.exists() else programs()
         for name in (f"{package.name}/pginstall", f"{package.name}.libs"):
             shutil.copytree(package.parent / name, self._home / name, symlinks=True)
-        return self._home / package.name / "pginstall" / "bin"
+        return own
 
     def _answers(self) -> bool:
         log = self._home / "postgres.log"

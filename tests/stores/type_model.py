@@ -1,4 +1,4 @@
-"""What becomes of each type of PostgreSQL, by settings of the connector and by position: measured, never written down.
+"""What becomes of each type of PostgreSQL and of MariaDB, by settings of the connector and by position, as measured.
 
 A cell is *exact* (the table has the database's value, as ``fluvial cdc verify`` compares it), *lossy* (``plan`` says
 what is lost), *refused* (no column, and ``plan`` says so), *none* (the connector publishes no such column), or
@@ -10,7 +10,8 @@ word of ``plan`` is an error. ¹: of an update that leaves a large value alone t
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +20,10 @@ from engine.cdc.records.scan import split_of
 from engine.cdc.survey.findings import SurveyedTable, survey
 from engine.cdc.survey.samples import samples
 from logstore.format.connect_types import LEFT_OUT
-from tests.stores.debezium import PostgresSource
+from tests.stores.debezium import ChangeSource, MariaDbSource, PostgresSource
 from tests.stores.following import Follower
 from tests.stores.kafka_connect import KafkaConnect
+from tests.stores.mariadb import MariaDb
 from tests.stores.postgres import Postgres
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "cdc-types.md"
@@ -83,6 +85,9 @@ TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "tsquery": ("'a' & 'b'", "'a'"),
     "jsonpath": ('$."a"', "$"),
     "pair": ("(1,a)", "(2,b)"),
+    "date before 1582": ("0001-01-01", "1500-03-01"),
+    "timestamp before 1582": ("0001-01-01 00:00:00", "1500-03-01 12:34:56.123456"),
+    "timestamptz before 1582": ("0001-01-01 00:00:00+00", "1500-03-01 12:34:56.123456+00"),
 }
 """Two values of each; ``mood`` is an enum, ``pair`` a composite."""
 KEYS: Final = tuple(
@@ -97,13 +102,69 @@ SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
     },
     {"time.precision.mode": "microseconds"},
     {"time.precision.mode": "nanoseconds"},
+    {"decimal.handling.mode": "double", "time.precision.mode": "isostring", "binary.handling.mode": "hex"},
+    {"binary.handling.mode": "base64-url-safe"},
 )  # fmt: skip
 """Of the connector; those of one run touch different types."""
+_MOMENTS: Final = ("date", "timestamp", "timestamptz")
 _OF_TYPES: Final = {
     "decimal": ("numeric(10,2)", "numeric(38,10)", "numeric(50,4)", "numeric", "money"),
-    "time": ("date", "time", "time(3)", "timetz", "timestamp", "timestamp(3)", "timestamptz"),
+    "time": (
+        "date", "time", "time(3)", "timetz", "timestamp", "timestamp(3)", "timestamptz",
+        *(f"{each} before 1582" for each in _MOMENTS),
+    ),
     "interval": ("interval",),
     "binary": ("bytea",),
+}  # fmt: skip
+MARIADB_TYPES: Final[Mapping[str, tuple[str, str]]] = {
+    "tinyint(1)": ("1", "0"),
+    "tinyint": ("-128", "127"),
+    "tinyint unsigned": ("0", "255"),
+    "smallint": ("-32768", "32767"),
+    "smallint unsigned": ("0", "65535"),
+    "mediumint": ("-8388608", "8388607"),
+    "mediumint unsigned": ("0", "16777215"),
+    "int": ("-2147483648", "2147483647"),
+    "int unsigned": ("0", "4294967295"),
+    "bigint": ("-9223372036854775808", "9223372036854775807"),
+    "bigint unsigned": ("0", "18446744073709551615"),
+    "float": ("1.5", "-0.25"),
+    "double": ("-0.1", "1e300"),
+    "decimal(10,2)": ("-12345678.90", "0.01"),
+    "decimal(65,30)": ("1234567890.123456789012345678901234567890", "-1"),
+    "bit(1)": ("b'1'", "b'0'"),
+    "bit(9)": ("b'100000001'", "b'1'"),
+    "char(5)": ("'ab'", "'abcde'"),
+    "varchar(20)": ("'é 😀'", "''"),
+    "text": ("'a \"q\" é'", "''"),
+    "binary(4)": ("x'00ff10aa'", "x'01020300'"),
+    "varbinary(8)": ("x'00ff10'", "x''"),
+    "blob": ("x'00ff10'", "x''"),
+    "enum('a','c,d')": ("'a'", "'c,d'"),
+    "set('x','y','z')": ("'x,z'", "''"),
+    "json": ("'{\"a\": 1}'", "'[]'"),
+    "year": ("2026", "1901"),
+    "date": ("'2026-11-20'", "'1969-12-31'"),
+    "datetime": ("'2026-11-20 12:34:56'", "'1969-12-31 23:59:59'"),
+    "datetime(6)": ("'2026-11-20 12:34:56.123456'", "'1969-12-31 23:59:59.999999'"),
+    "timestamp": ("'2026-11-20 12:34:56'", "'1971-01-01 00:00:01'"),
+    "timestamp(6)": ("'2026-11-20 12:34:56.123456'", "'1971-01-01 00:00:01.000001'"),
+    "time": ("'12:34:56'", "'-838:59:59'"),
+    "time(6)": ("'12:34:56.123456'", "'838:59:59.999999'"),
+    "date before 1582": ("'0101-01-01'", "'1500-03-01'"),
+    "datetime(6) before 1582": ("'0101-01-01 00:00:00'", "'1500-03-01 12:34:56.123456'"),
+}
+"""Two literals of each."""
+_NO_KEYS: Final = ("text", "blob", "json")
+MARIADB_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
+    {},
+    {"bigint.unsigned.handling.mode": "precise", "decimal.handling.mode": "string"},
+    {"decimal.handling.mode": "double", "binary.handling.mode": "base64"},
+)
+_OF_MARIADB: Final = {
+    "bigint": ("bigint unsigned",),
+    "decimal": ("decimal(10,2)", "decimal(65,30)"),
+    "binary": ("binary(4)", "varbinary(8)", "blob"),
 }
 POSITIONS: Final = ("column", "array", "key")
 SILENT: Final = "a silent loss"
@@ -111,28 +172,73 @@ Cells = dict[tuple[str, str], str]
 """By type and position."""
 
 
-def measured(source: PostgresSource, directory: Path, settings: Mapping[str, str]) -> Cells:
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The types of a database."""
+
+    types: Mapping[str, tuple[str, str]]  # two values of each
+    keys: tuple[str, ...]  # types that can be one
+    settings: tuple[Mapping[str, str], ...]  # of the connector, by run
+    touched: Mapping[str, tuple[str, ...]]  # types by the first word of a setting
+    literal: Callable[[str, str], str]  # SQL of a value of a type
+    positions: tuple[str, ...]
+    before: tuple[str, ...] = ()
+
+    def chosen(self, settings: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """The types that settings touch; without any, all."""
+        names = {each for name in settings for each in self.touched[name.partition(".")[0]]} or set(self.types)
+        return {name: values for name, values in self.types.items() if name in names}
+
+
+def _literal(value: str, kind: str) -> str:
+    return "'" + value.replace("'", "''") + f"'::{sql_of(kind)}"
+
+
+def sql_of(kind: str) -> str:
+    """The type in SQL."""
+    return kind.removesuffix(" before 1582")
+
+
+POSTGRES_MODEL: Final = Model(
+    types=TYPES, keys=KEYS, settings=SETTINGS, touched=_OF_TYPES, literal=_literal, positions=POSITIONS,
+    before=("CREATE TYPE mood AS ENUM ('sad', 'happy')", "CREATE TYPE pair AS (a int, b text)"),
+)  # fmt: skip
+MARIADB_MODEL: Final = Model(
+    types=MARIADB_TYPES, keys=tuple(each for each in MARIADB_TYPES if each not in _NO_KEYS), settings=MARIADB_SETTINGS,
+    touched=_OF_MARIADB, literal=lambda value, kind: value, positions=("column", "key"),
+)  # fmt: skip
+
+
+def measured(model: Model, source: ChangeSource, directory: Path, settings: Mapping[str, str]) -> Cells:
     """The cells of one run of a connector, whose types are those that its settings touch; without settings, all."""
-    chosen = {each for name in settings for each in _OF_TYPES[name.partition(".")[0]]} or set(TYPES)
-    types = {name: values for name, values in TYPES.items() if name in chosen}
+    types = model.chosen(settings)
+    cells: Cells = {}
+    if "nanoseconds" in settings.values():  # 64 bits of them begin in 1677: what is before is never read as a moment
+        beyond = [each for each in types if each.startswith("timestamp before")]
+        cells = {(each, position): "refused" for each in beyond for position in model.positions}
+        types = {name: values for name, values in types.items() if name not in beyond}
     names = {f"c{number}": name for number, name in enumerate(types)}
-    source.execute("CREATE TYPE mood AS ENUM ('sad', 'happy')", "CREATE TYPE pair AS (a int, b text)")
-    columns = ", ".join(f"{column} {kind}" for column, kind in names.items())
-    arrays = ", ".join(f"{column} {kind}[]" for column, kind in names.items())
-    keyed = {column: kind for column, kind in names.items() if kind in KEYS}
-    source.execute(f"CREATE TABLE plain (id int PRIMARY KEY, {columns})")
-    source.execute(f"CREATE TABLE arrays (id int PRIMARY KEY, {arrays})")
-    source.execute(*(f"CREATE TABLE k_{column} (k {kind} PRIMARY KEY, v int)" for column, kind in keyed.items()))
-    source.execute(*_inserts(types, names, 1), "INSERT INTO plain VALUES (9)", "INSERT INTO arrays VALUES (9)")
+    source.execute(*model.before)
+    tables = {"plain": "column", **({"arrays": "array"} if "array" in model.positions else {})}
+    for table in tables:
+        suffix = "[]" if table == "arrays" else ""
+        nulls = "" if suffix else " NULL"
+        columns = ", ".join(f"{column} {sql_of(kind)}{suffix}{nulls}" for column, kind in names.items())
+        source.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, {columns})")
+    keyed = {column: kind for column, kind in names.items() if kind in model.keys}
     source.execute(
-        *(f"INSERT INTO k_{column} VALUES ({_literal(types[kind][0])}, 1)" for column, kind in keyed.items())
+        *(f"CREATE TABLE k_{column} (k {sql_of(kind)} PRIMARY KEY, v int)" for column, kind in keyed.items())
+    )
+    source.execute(*_inserts(model, types, tables, 1), *(f"INSERT INTO {table} (id) VALUES (9)" for table in tables))
+    source.execute(
+        *(f"INSERT INTO k_{column} VALUES ({model.literal(types[kind][0], kind)}, 1)" for column, kind in keyed.items())
     )
     source.start({"column.propagate.source.type": ".*", **settings})
     follower = Follower(source, directory, dead_letters=None)
     follower.catch_up()
-    source.execute(*_inserts(types, names, 2))
+    source.execute(*_inserts(model, types, tables, 2))
     for column, kind in keyed.items():
-        one, two = (f"{_literal(each)}::{kind}" for each in types[kind])
+        one, two = (model.literal(each, kind) for each in types[kind])
         source.execute(f"INSERT INTO k_{column} VALUES ({two}, 2)", f"UPDATE k_{column} SET v = 3 WHERE k = {one}")
         source.execute(f"DELETE FROM k_{column} WHERE k = {two}", f"INSERT INTO k_{column} VALUES ({two}, 4)")
     report = follower.catch_up()
@@ -140,11 +246,10 @@ def measured(source: PostgresSource, directory: Path, settings: Mapping[str, str
     planned = {each.source.name: each for each in found.tables}
     parked = {name: each.parked for name, each in report.tables.items() if each.parked is not None}
     results = follower.verified()
-    cells: Cells = {}
-    for table, position in (("plain", "column"), ("arrays", "array")):
+    for table, position in tables.items():
         assert table not in parked, parked
         comparison = results[table].comparison
-        assert comparison is not None
+        assert comparison is not None, results[table].problem
         differing = {
             column.source: (one, other)
             for each in comparison.differences
@@ -163,7 +268,7 @@ def measured(source: PostgresSource, directory: Path, settings: Mapping[str, str
         result = results[table].comparison
         differs = None if result is None or result.is_equal else result.differences
         cells[kind, "key"] = _cell(planned[table], "k", differs=differs, compared=result is not None)
-    wrong = [each for each in cells.values() if each.startswith(SILENT)]
+    wrong = [(at, each) for at, each in cells.items() if each.startswith(SILENT)]
     assert not wrong, wrong
     return cells
 
@@ -182,37 +287,49 @@ def _cell(table: SurveyedTable, column: str, *, differs: object, compared: bool)
     return f"{word} ¹" if found.note else word
 
 
-def _inserts(types: Mapping[str, tuple[str, str]], names: Mapping[str, str], number: int) -> Iterator[str]:
-    values = [types[kind][number - 1] for kind in names.values()]
-    yield f"INSERT INTO plain VALUES ({number}, {', '.join(map(_literal, values))})"
-    pairs = [types[kind] for kind in names.values()]
-    arrays = [
-        f"ARRAY[{_literal(one)}, NULL, {_literal(two)}]::{kind}[]"
-        for (one, two), kind in zip(pairs, names.values(), strict=True)
-    ]
-    yield f"INSERT INTO arrays VALUES ({number}, {', '.join(arrays)})"
+def _inserts(
+    model: Model, types: Mapping[str, tuple[str, str]], tables: Mapping[str, str], number: int
+) -> Iterator[str]:
+    literals = {kind: [model.literal(each, kind) for each in values] for kind, values in types.items()}
+    yield f"INSERT INTO plain VALUES ({number}, {', '.join(each[number - 1] for each in literals.values())})"
+    if "arrays" in tables:
+        arrays = [f"ARRAY[{one}, NULL, {two}]" for one, two in literals.values()]
+        yield f"INSERT INTO arrays VALUES ({number}, {', '.join(arrays)})"
 
 
-def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+_SHOWN: Final = {"mood": "an enum", "pair": "a composite"}
 
 
-def page_tables(runs: Mapping[int, Cells]) -> str:
+def _shown(kind: str) -> str:
+    name, before, _ = kind.partition(" before 1582")
+    return _SHOWN.get(kind) or f"`{name}`" + (" before 1582 ²" if before else "")
+
+
+def page_tables(runs: Mapping[str, Mapping[int, Cells]]) -> str:
     """The tables of the page: all types without settings, and what each setting makes of the types that it touches."""
-    lines = ["| PostgreSQL | column | in an array | key |", "|---|---|---|---|"]
-    default = runs[0]
-    for kind in TYPES:
-        shown = f"`{kind}`" if kind not in ("mood", "pair") else {"mood": "an enum", "pair": "a composite"}[kind]
-        lines.append(f"| {shown} | {' | '.join(default.get((kind, each), '') for each in POSITIONS)} |")
-    lines += ["", "| setting of the connector | PostgreSQL | column | in an array | key |", "|---|---|---|---|---|"]
-    for number, settings in enumerate(SETTINGS):
-        for name, word in settings.items():
-            groups: dict[tuple[str, ...], list[str]] = {}
-            for kind in _OF_TYPES[name.partition(".")[0]]:
-                cells = tuple(runs[number].get((kind, each), "") for each in POSITIONS)
-                groups.setdefault(cells, []).append(f"`{kind}`")
-            lines += [f"| `{name}={word}` | {', '.join(k)} | {' | '.join(cells)} |" for cells, k in groups.items()]
-    return "\n".join(lines) + "\n"
+    lines: list[str] = []
+    for heading, model in MODELS.items():
+        shown = [each.replace("array", "in an array") for each in model.positions]
+        rule = "|---" * (len(shown) + 1) + "|"
+        lines += [f"| {heading} | {' | '.join(shown)} |", rule]
+        default = runs[heading][0]
+        for kind in model.types:
+            lines.append(
+                f"| {_shown(kind)} | {' | '.join(default.get((kind, each), '') for each in model.positions)} |"
+            )
+        lines += ["", f"| setting of the connector | {heading} | {' | '.join(shown)} |", "|---" + rule]
+        for number, settings in enumerate(model.settings):
+            for name, word in settings.items():
+                groups: dict[tuple[str, ...], list[str]] = {}
+                for kind in model.touched[name.partition(".")[0]]:
+                    cells = tuple(runs[heading][number].get((kind, each), "") for each in model.positions)
+                    groups.setdefault(cells, []).append(_shown(kind))
+                lines += [f"| `{name}={word}` | {', '.join(k)} | {' | '.join(cells)} |" for cells, k in groups.items()]
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+MODELS: Final = {"PostgreSQL": POSTGRES_MODEL, "MariaDB": MARIADB_MODEL}
 
 
 def on_page() -> str:
@@ -221,26 +338,33 @@ def on_page() -> str:
     return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
 
 
-@contextmanager
-def _sources() -> Iterator[Callable[[], PostgresSource]]:
+def all_runs(
+    connect: KafkaConnect, brokers: str, postgres: str, mariadb: str, directory: Path
+) -> dict[str, dict[int, Cells]]:
+    """Measure all, one connector after the other."""
+    runs: dict[str, dict[int, Cells]] = {}
+    for heading, model in MODELS.items():
+        for number, settings in enumerate(model.settings):
+            name = f"{heading.lower()}{number}"
+            source = (
+                PostgresSource(name, postgres, connect, brokers)
+                if model is POSTGRES_MODEL
+                else MariaDbSource(name, mariadb, connect, brokers, directory, 900 + number)
+            )
+            with closing(source):
+                runs.setdefault(heading, {})[number] = measured(model, source, directory / name, settings)
+    return runs
+
+
+def main() -> None:
+    """Measure, and write the page."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(Broker(directory / "broker"))
         (directory / "connect").mkdir()
         connect = stack.enter_context(KafkaConnect(directory / "connect", broker.bootstrap_servers))
-        server = stack.enter_context(Postgres())
-        names = iter(f"types{number}" for number in range(len(SETTINGS)))
-        yield lambda: PostgresSource(next(names), server, connect, broker.bootstrap_servers)
-
-
-def main() -> None:
-    """Measure, and write the page."""
-    runs = {}
-    with _sources() as new, tempfile.TemporaryDirectory() as directory:
-        for number, settings in enumerate(SETTINGS):
-            with closing(new()) as source:
-                print(settings, flush=True)
-                runs[number] = measured(source, Path(directory) / str(number), settings)
+        postgres, mariadb = stack.enter_context(Postgres()), stack.enter_context(MariaDb())
+        runs = all_runs(connect, broker.bootstrap_servers, postgres, mariadb, directory)
     text = PAGE.read_text(encoding="utf-8")
     before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
     PAGE.write_text(before + page_tables(runs) + after, encoding="utf-8")

@@ -1,11 +1,13 @@
 """Change events as Debezium's PostgreSQL connector 3.0 writes them by Connect's JsonConverter, with schema parts."""
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
 
 Field = dict[str, Any]
 Record = tuple[str, bytes | None, bytes | None] | tuple[str, bytes | None, bytes | None, Mapping[str, bytes]]
@@ -169,12 +171,18 @@ def transaction_end(prefix: str, tx: str, counts: Mapping[str, int]) -> Record:
 
 
 def send(properties: KafkaProperties, *records: Record) -> None:
-    """Produce records, in order and in one transaction."""
+    """Produce records, in order and in one transaction; each key has its partition, as in a real topic."""
     if not records:
         return
     producer = properties.producer(ErrorNotes(), transactional_id="the-source")
     producer.init_transactions(30)
     producer.begin_transaction()
+    topics = LogTopics(properties)
+    known = {topic: topics.find_topic(topic) for topic in {each[0] for each in records}}
+    counts = {topic: 1 if found is None else found.bucket_count for topic, found in known.items()}
     for topic, key, value, *headers in records:
-        producer.produce(topic, value, key, partition=0, headers=[pair for each in headers for pair in each.items()])
+        partition = zlib.crc32(key or b"") % counts[topic]
+        producer.produce(
+            topic, value, key, partition=partition, headers=[pair for each in headers for pair in each.items()]
+        )
     producer.commit_transaction(30)

@@ -1,4 +1,4 @@
-"""Columns that a job adds to rows: what the envelope says of a change, as ``_op_ts: source.ts_ms``."""
+"""Columns that a job adds to rows: each holds one field of the envelope, such as ``_op_ts: source.ts_ms``."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ META: Final = pa.schema(
         ),
     ]
 )
-"""What is read of an envelope besides its rows."""
+"""The fields of an envelope that are read, besides its rows."""
 OTHERS: Final = {
     "io.debezium.connector.common.Heartbeat": "heartbeats",
     "io.debezium.connector.common.TransactionMetadataValue": "transactions",
@@ -46,12 +46,12 @@ OTHERS: Final = {
     "MessageValue": "logical decoding messages",
     "SignalValue": "signals",
 }
-"""What connectors publish beside changes, by the ends of the names of their schemas."""
+"""Records that connectors publish beside changes, by the end of their schema's name."""
 DELETED_COLUMN: Final = "_deleted"
 DELETED_WHEN: Final = "op = d"
 SEQUENCE_COLUMN: Final = "_lsn"
 SEQUENCE: Final = "source.lsn"
-"""What orders the rows of a key that come from several topics, as those of PostgreSQL's partitions."""
+"""This field orders rows of one key that come from several topics, such as those of PostgreSQL's partitions."""
 _BOOLEAN: Final = DataType(root="BOOLEAN")
 _BIGINT: Final = DataType(root="BIGINT")
 _MOMENT: Final = DataType(root="TIMESTAMP_LTZ", precision=3)
@@ -63,7 +63,7 @@ _WHOLE_ROWS: Final = pa.array(["mysql", "mariadb"])
 
 
 def paths() -> tuple[str, ...]:
-    """What can be added, by its path in the envelope."""
+    """The paths in an envelope that ``columns.add`` takes."""
     found = []
     for field in META:
         if pa.types.is_struct(field.type):

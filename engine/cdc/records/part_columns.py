@@ -14,7 +14,7 @@ from engine.cdc.rules.part_sequence import PartColumn
 from engine.cdc.settings import CdcSettings
 from filestore.types.data_types import data_type_of
 from logstore.format.connect_types import ZONED_TIMESTAMP, columns_of_part, source_type_of
-from logstore.format.source.column_values import part_fields
+from logstore.format.source.column_values import JULIAN, UNIT_OF_TIMESTAMP, part_fields
 
 _ENUM: Final = "io.debezium.data.Enum"
 _BINLOG: Final = pa.array(["mysql", "mariadb"])
@@ -62,6 +62,31 @@ def field_names(part: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Names of the fields of a struct's schema part."""
     fields: Sequence[Mapping[str, Any]] = [] if part is None else part.get("fields") or []
     return tuple(str(each["field"]) for each in fields)
+
+
+def has_moments(row: Mapping[str, Any]) -> bool:
+    """Whether rows have timestamps, or arrays of them."""
+    return any(_is_moment(each) or _is_moment(each.get("items")) for each in part_fields(row))
+
+
+def with_julian_moments(row: Mapping[str, Any], *, is_snapshot: bool) -> Mapping[str, Any]:
+    """The part of rows of PostgreSQL, where those timestamps are marked that the driver of its connector moves.
+
+    It takes days before 1582-10-15 for those of the Julian calendar: in rows that it selects, as of a snapshot, and in
+    arrays of timestamps without a zone. Measured with Debezium 3.4.
+    """
+    return {**row, "fields": [_marked(each, is_snapshot) for each in part_fields(row)]}
+
+
+def _marked(part: Mapping[str, Any], is_snapshot: bool) -> Mapping[str, Any]:
+    items: Any = part.get("items")
+    if _is_moment(items) and items["name"] != ZONED_TIMESTAMP:
+        return {**part, "items": {**items, JULIAN: True}}
+    return {**part, JULIAN: True} if is_snapshot and _is_moment(part) else part
+
+
+def _is_moment(part: Any) -> bool:
+    return isinstance(part, Mapping) and (part.get("name") in UNIT_OF_TIMESTAMP or part.get("name") == ZONED_TIMESTAMP)
 
 
 def as_in_the_source(rows: pa.RecordBatch, part: RowPart, meta: pa.StructArray) -> pa.RecordBatch:

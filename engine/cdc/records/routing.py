@@ -45,7 +45,7 @@ _OF_ROWS: Final = pa.schema(
     [("__op", pa.string()), ("__deleted", pa.string())]
     + [(f"__{name}{each}", kind) for each, kind in _FACTS.items() for name in ("", "source_")]
 )
-"""What fields beside a row alone say of its change, where the connector adds them."""
+"""Facts of a change that ``ExtractNewRecordState`` can add to its row as fields, and their types."""
 _REST_OF_EVENTS: Final = ({"field": "source", "type": "struct"}, {"field": "op", "type": "string"})
 _OF_CHANGES: Final = re.compile(
     "__(deleted|op|table|db|schema|lsn|ts_ms|ts_us|ts_ns|connector|name|snapshot|version|sequence|txId|xmin|gtid|file|"
@@ -94,7 +94,7 @@ class RecordPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecord:
-    """A record that becomes no row: what it is of waits, and nothing else does."""
+    """A record that becomes no row. Its table waits; other tables do not."""
 
     index: int
     reason: str
@@ -117,7 +117,7 @@ class RefusedRecordError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """Where the records of a batch belong."""
+    """The records of a batch, sorted by source table and schema part."""
 
     pieces: tuple[RecordPiece, ...]
     ended: tuple[tuple[int, str, Mapping[str, int]], ...]  # END records: index, transaction, changes by table
@@ -206,12 +206,12 @@ def is_row_part(part: Mapping[str, Any] | None) -> bool:
 
 
 def is_flattened(part: Mapping[str, Any] | None) -> bool:
-    """Whether a schema part is that of a row alone, as ``ExtractNewRecordState`` publishes it."""
+    """Whether a schema part describes a row without an envelope, as ``ExtractNewRecordState`` publishes it."""
     return part is not None and str(part.get("name", "")).endswith(".Value") and not is_row_part(part)
 
 
 def is_of_documents(part: Mapping[str, Any] | None) -> bool:
-    """Whether a schema part is that of changes of documents, each a text: MongoDB's."""
+    """Whether a schema part describes changes of MongoDB, whose documents are texts."""
     return any(each.get("field") == "after" and each.get("type") == "string" for each in part_fields(part))
 
 
@@ -342,14 +342,14 @@ def _row_part(part: Mapping[str, Any], key: Mapping[str, Any] | None) -> RowPart
 
 
 def part_digest(row: Mapping[str, Any], key: Mapping[str, Any] | None) -> str:
-    """What is equal for equal columns of rows and keys."""
+    """A hash of the columns of rows and keys: schema parts with the same columns have the same one."""
     fields = [row.get("fields"), None if key is None else key.get("fields")]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _enveloped(group: Payloads, source: SourceTable) -> tuple[Payloads, IndexArray, tuple[BadRecord, ...]]:
-    """Rows alone as events, the index of the row of each, and the rows that cannot be read.
+    """Turn rows without envelopes into change events. Returns: events, the row index of each, and unreadable rows.
 
     Where no field says what a change is, it is an update: values that were left out of it are kept.
     """
@@ -378,7 +378,7 @@ def _enveloped(group: Payloads, source: SourceTable) -> tuple[Payloads, IndexArr
 def _deletes(
     source: SourceTable, indices: IndexArray, keys: pa.Array, split: Split, declared: Declared
 ) -> tuple[list[RecordPiece], list[RefusedRecord]]:
-    """Tombstones of a topic of rows alone, which delete the rows of their keys; those without a key mean nothing."""
+    """Read tombstones of rows without envelopes: each deletes the row of its key; one without a key is skipped."""
     indices = indices[flags(keys.take(pa.array(indices)).is_valid())]
     parts, unreadable = _key_parts(keys, indices, split)
     bad, pieces, own = _refused(unreadable, indices, source=source), list[RecordPiece](), declared(source)

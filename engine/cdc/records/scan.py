@@ -61,7 +61,7 @@ class PartSpan:
 
 @dataclass(slots=True)
 class ScannedTable:
-    """What a range has of one table."""
+    """The records of one table in a range, as the first look counts them."""
 
     source: SourceTable
     first_offset: int
@@ -102,7 +102,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class RangeScan:
-    """What a range has."""
+    """The records of a range, as the first look finds them."""
 
     source: OffsetRange
     tables: dict[SourceTable, ScannedTable] = field(default_factory=dict)
@@ -141,7 +141,7 @@ def position_of(source: OffsetRange) -> str:
 
 
 def split_of(settings: CdcSettings) -> Split:
-    """How records are split into payloads and schema parts."""
+    """The function that splits records into payloads and schema parts."""
     return split_payloads if settings.registry is None else _avro_payloads(settings.registry)
 
 
@@ -319,7 +319,7 @@ def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:
 
 
 def ordered_meta(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> tuple[pa.StructArray, NDArray[np.int64]]:
-    """What envelopes of one table in a chunk say, by offset, and the offsets, (n,) each."""
+    """The envelope fields of one table's records in a chunk, by offset, and the offsets, (n,) each."""
     if len(pieces) == 1:
         return pieces[0].meta, offsets[pieces[0].indices]
     at = np.concatenate([offsets[each.indices] for each in pieces])
@@ -328,7 +328,7 @@ def ordered_meta(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> t
 
 
 def _add_order(table: ScannedTable, pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> None:
-    """What depends on the order of a table's records in a chunk: runs, parts, truncates, snapshots."""
+    """Add facts that depend on the order of a table's records in a chunk: runs, parts, truncates, snapshots."""
     meta, at = ordered_meta(pieces, offsets)
     stamps = stamps_of(meta, at)
     table.snapshot_rows.add(meta, at)

@@ -9,12 +9,20 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.cdc.records.computed import computed_column, inputs
 from engine.cdc.records.declared import without_guesses
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
-from engine.cdc.records.part_columns import as_in_the_source, key_names, row_columns, run_digest
-from engine.cdc.records.routing import RecordPiece, RecordPlace, RefusedRecordError, RowPart
+from engine.cdc.records.part_columns import (
+    as_in_the_source,
+    has_moments,
+    key_names,
+    row_columns,
+    run_digest,
+    with_julian_moments,
+)
+from engine.cdc.records.routing import READ, RecordPiece, RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
@@ -56,7 +64,7 @@ class TableSource:
 
 @dataclass(slots=True)
 class BadCount:
-    """How many records of a table could not be read, and the first reason; shared with the caller."""
+    """Counts the records of a table that could not be read, and keeps the first reason. The caller shares it."""
 
     allowed: int
     count: int = 0
@@ -141,10 +149,12 @@ class ChangeRows:
             for code in np.unique(codes[codes >= 0]).tolist():
                 mask = is_wanted.copy()
                 mask[is_wanted] = codes == code
-                rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
-                found.append(rows)
-                places.append(where)
-                bad += refused
+                for row, chosen in _by_calendar(piece, piece.part, mask):
+                    part = replace(piece.part, row=row)
+                    rows, where, refused = self._decoded(chunk, piece, part, own, chosen, names[code])
+                    found.append(rows)
+                    places.append(where)
+                    bad += refused
         if not found:
             return None, bad
         if len(found) == 1:
@@ -312,6 +322,22 @@ def way_on(table: str, offset: int) -> str:
     return f"correct the source, set dead-letters to a topic, or: fluvial cdc skip {table} --until {offset + 1}"
 
 
+def _by_calendar(piece: RecordPiece, part: RowPart, chosen: BoolArray) -> Iterator[tuple[Mapping[str, Any], BoolArray]]:
+    """The chosen records, (n,), by the calendar of their timestamps, each with the part that says so."""
+    if not has_moments(part.row):
+        yield part.row, chosen
+        return
+    is_postgres = flags(pc.equal(pc.struct_field(piece.meta, ["source", "connector"]), _POSTGRES))
+    is_read = is_postgres & flags(pc.equal(pc.struct_field(piece.meta, "op"), READ))
+    for mask, row in (
+        (chosen & ~is_postgres, part.row),
+        (chosen & is_read, with_julian_moments(part.row, is_snapshot=True)),
+        (chosen & is_postgres & ~is_read, with_julian_moments(part.row, is_snapshot=False)),
+    ):
+        if mask.any():
+            yield row, mask
+
+
 def _already_split(part: Mapping[str, Any] | None) -> Split:
     """Of payloads without their schema part, which is this one."""
 
@@ -321,6 +347,7 @@ def _already_split(part: Mapping[str, Any] | None) -> Split:
     return split
 
 
+_POSTGRES: Final = "postgresql"
 _TEXT: Final = DataType(root="VARCHAR", length=2**31 - 1)
 
 

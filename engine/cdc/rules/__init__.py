@@ -1,1 +1,1 @@
-"""What is decided without looking at files or brokers: names, columns of schema parts, cuts."""
+"""Pure decisions, which look at no files and no brokers: names, columns of schema parts, cuts."""

@@ -1,4 +1,4 @@
-"""Which source table goes into which table, and under which column names: rules by regular expression, pure.
+"""Rules by regular expression that map source tables to tables, and their columns to columns: pure.
 
 A rule's ``to`` without a placeholder joins many source tables on purpose. Any other two with one name are refused.
 """
@@ -59,7 +59,7 @@ class NameRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTarget:
-    """Where the rows of a source table go."""
+    """The table that takes the rows of a source table."""
 
     table: str  # without the database
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Naming:
     rules: tuple[NameRule, ...] = ()
 
     def target_of(self, source: SourceTable) -> TableTarget | None:
-        """Where a source table goes; None: it is left out."""
+        """The table of a source table; None: it is left out."""
         text = str(source)
         if not _matches(self.include, text) or _matches(self.exclude, text):
             return None
@@ -92,13 +92,19 @@ class Naming:
         return TableTarget(table=source.name)
 
 
-def check_nameable(table: str) -> None:
-    """Raises: InvalidInputError: no table can be called like that; names the rule to write."""
+def check_nameable(table: str, sources: Sequence[SourceTable] = ()) -> None:
+    """Refuse a name that no table can have. Raises: InvalidInputError: with the rule to write, and how to go on.
+
+    Args:
+        table: the name.
+        sources: of its rows, as far as they are known.
+    """
     if "." in table or not table:
+        shown = ",".join(map(str, sources)) or f"SCHEMA.{table}"
         raise InvalidInputError(
             f"a table cannot have a dot in its name: table={table} "
             f"fix='write a rule into names: {{from: (.*)\\.{re.escape(table)}, "
-            f'to: "{{1}}_{table.replace(".", "_")}"}}\''
+            f'to: "{{1}}_{table.replace(".", "_")}"}}, start the job again, and: fluvial cdc resnapshot {shown}\''
         )
 
 
@@ -111,8 +117,9 @@ def check_one_source(target: TableTarget, source: SourceTable, known: Sequence[S
     if others and not target.joins:
         raise InvalidInputError(
             f"two source tables have one name: table={target.table} sources={others[0]},{source} "
-            f'fix=\'write a rule into names: {{from: (.*)\\.(.*), to: "{{1}}_{{2}}"}}, or a rule without a placeholder '
-            "to join them'"
+            f'fix=\'write a rule into names: {{from: (.*)\\.(.*), to: "{{1}}_{{2}}"}}, start the job again, and: '
+            f"fluvial cdc resnapshot {others[0]},{source}; or join them by a rule without a placeholder, start it, "
+            f"and: fluvial cdc resume {target.table}'"
         )
 
 

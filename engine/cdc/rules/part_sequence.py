@@ -28,7 +28,7 @@ CHANGE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "drop": ("keep", "drop", "fail"),
     "truncate": ("apply", "ignore", "fail"),
 }
-"""What can be said of each kind of change; the first word is the default."""
+"""The words that a rule for each kind of change may have; the first one is the default."""
 WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "evolve": {},
     "lenient": {},
@@ -74,7 +74,7 @@ class SeenPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSequence:
-    """What is known of a table's parts. Every plan maps columns of the source to columns of the table."""
+    """The schema parts that a table has met. A plan maps columns of the source to columns of the table."""
 
     live: Mapping[str, str] = field(default_factory=dict)  # of the newest part
     former: tuple[str, ...] = ()  # source columns that have been there
@@ -168,7 +168,7 @@ class PassedPart:
 
 
 def made_again(table: str, offset: int) -> str:
-    """What a user does when the rows of a table cannot become those of the source at an offset."""
+    """The advice for a table whose rows cannot follow the source at an offset: make it again."""
     return (
         f"run fluvial cdc resnapshot {table} --drop; or by hand: "
         f"send the connector the signal execute-snapshot for the source table, drop {table}, and run: "
@@ -334,7 +334,7 @@ def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColum
         raise InvalidInputError(
             f"the schema of the source has changed: kind={kind} column={column.name} type={column.type} "
             f"topic={seen.position} offset={seen.offset} schema-changes.{kind}=fail "
-            f"fix=set it to {CHANGE_KINDS[kind][0]}"
+            f"fix='set it to {CHANGE_KINDS[kind][0]}, start the job again, and: fluvial cdc resume {seen.table}'"
         )
     return word
 
@@ -361,7 +361,7 @@ def _next_name(sequence: PartSequence, seen: SeenPart) -> str:
 
 
 def _numbers(runs: Sequence[tuple[int, str]], plans: Iterable[str]) -> dict[str, int]:
-    """How often each digest has begun in a partition, from what an earlier version has kept of its runs and plans."""
+    """Count the runs of each digest in a partition, from the runs and plans that an earlier version has kept."""
     found: dict[str, int] = {}
     for name in [*(name for _, name in runs), *(plans if len(runs) >= _FORMER_KEPT_RUNS else ())]:
         found[_digest_of(name)] = max(found.get(_digest_of(name), 0), int(name.partition("#")[2] or 1))

@@ -1,4 +1,4 @@
-"""Which changes a connector has published again: pure.
+"""Finds changes that a connector has published again: pure.
 
 A connector that was killed begins again where it had last noted its position. Its changes come in order of their
 commits, so a repetition is a jump back, and lasts until the newest change from before the jump has passed. A jump back
@@ -30,7 +30,7 @@ _OWN_POSITION: Final = r":\d+$"  # each change's id of its transaction is ``xid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Where a change is in the order of a connector."""
+    """The place of a change in the order of its connector."""
 
     source: str  # name of the connector
     commit: int  # position in the database's log
@@ -46,7 +46,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a table has of a source table: its newest change, the newest time of all, and where it ends."""
+    """The newest change that a table has of a source table, the newest time of all, and the snapshot at its end."""
 
     stamp: Stamp | None  # None: no change has one
     time_ms: int = 0
@@ -185,7 +185,7 @@ def _codes(texts: pa.Array) -> NDArray[np.int64]:
 def find_repeated(
     progressions: Sequence[Progression], mark: Mark | None, *, stood: int
 ) -> tuple[tuple[Repeated, ...], Mark | None]:
-    """Where changes are repeated ones, and the mark after all of them.
+    """Find the ranges of repeated changes, and the mark after all of them.
 
     Args:
         progressions: of a range, in order.

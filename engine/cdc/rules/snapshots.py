@@ -1,4 +1,4 @@
-"""Where a connector begins to publish all rows of a source table: pure.
+"""Finds the offset at which a connector begins to publish all rows of a source table: pure.
 
 A connector that ends before it has noted a position begins with a new snapshot, also in the middle of one, and so does
 one whose ``snapshot.mode`` says it. What it published of the table before is then part of the snapshot, or gone.

@@ -1,4 +1,4 @@
-"""Where a batch is cut so that it splits no transaction of the source: pure.
+"""The end of a batch that splits no transaction of the source: pure.
 
 A connector writes the changes of a transaction into many topics, and behind them one record to its transaction topic:
 END, with the number of changes of each table. Transactions come in order of their commits, in every topic. So a batch
@@ -62,7 +62,7 @@ class LooseTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutDecision:
-    """What a batch takes; stored before it is written, so that a replay takes the same."""
+    """The end of a batch by partition. It is stored before the batch is written, so that a replay takes the same."""
 
     batch_id: int
     ends: Mapping[TopicPosition, int] = field(default_factory=dict)  # of partitions that end before their range
@@ -134,7 +134,7 @@ def decide_cut(
     now_ms: int,
     max_wait_ms: float,
 ) -> CutDecision:
-    """Where a batch ends.
+    """Decide the end of a batch.
 
     Args:
         batch_id: of the batch.
@@ -155,7 +155,7 @@ def decide_cut(
 
 
 class _Cut:
-    """What is known when a cut is decided, and the transactions that may be taken in parts."""
+    """The facts from which a cut is decided, and the transactions that may be taken in parts."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""What a never-seen database would become: tables, keys, columns with what is lost, from records that are there."""
+"""The survey of a database that no job has read: it derives tables, keys and columns, with losses, from its records."""

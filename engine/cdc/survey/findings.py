@@ -1,4 +1,4 @@
-"""What samples say: tables with their keys and columns, and the changes that lie in their topics. Pure."""
+"""The survey of samples: tables with their keys and columns, and the schema changes in their topics. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,7 +106,7 @@ def survey(
 def _look(
     sample: TopicSample, split: Split, declared: Declared, flattened: SourceTable | None, met: dict[SourceTable, _Met]
 ) -> tuple[str, str]:
-    """What the topic is if it is no table, and why it cannot be read."""
+    """The kind of a topic that is no table's, and the reason why it cannot be read."""
     kinds: set[str] = set()
     problem = ""
     has_tables = False

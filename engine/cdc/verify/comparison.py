@@ -55,7 +55,7 @@ class ColumnPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePair:
-    """What is compared."""
+    """The columns of a source table and of its table that are compared."""
 
     source: LiveTable
     query: Query
@@ -75,7 +75,7 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What was found."""
+    """The result of a comparison."""
 
     pair: TablePair
     source_rows: int
@@ -100,7 +100,7 @@ def paired(
     named: Callable[[str], str] = str,
     excluded: Callable[[str], bool] = lambda column: False,
 ) -> TablePair:
-    """What can be compared of a source table and the rows of a table.
+    """Pair the columns of a source table with those of its table, as far as they can be compared.
 
     Args:
         dialect: of the database.

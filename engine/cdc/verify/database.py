@@ -57,7 +57,7 @@ class LiveTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is compared of a table: SQL of each column and of its text."""
+    """The SQL of the columns of a table that are compared, and of their texts."""
 
     table: str  # in SQL
     columns: tuple[tuple[str, str], ...]

@@ -34,7 +34,7 @@ class RowDigests:
 
 @dataclass(frozen=True, slots=True)
 class RangeSum:
-    """What is compared first: the number of rows of a range, and the sum of their hashes."""
+    """The number of rows of a range, and the sum of their hashes: they are compared first."""
 
     count: int
     high: int  # modulo 2 ** 64

@@ -13,6 +13,7 @@ from engine.cdc.verify.texts import NULL, has_text
 
 POSTGRES: Final = "postgresql"
 _BITS: Final = ("bit", "varbit")
+_BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")  # as text: base64 or hex
 NUMBERS: Final = ("numeric", "money", "_numeric", "_money")
 """Types of numbers whose zeros behind the last digit mean nothing; connectors leave them out."""
 _PG_MOMENT: Final = "YYYY-MM-DD HH24:MI:SS.US"
@@ -158,6 +159,6 @@ def _mysql(source: str, kind: pa.DataType, column: str) -> str | None:
         return f"LOWER(HEX({column}))"
     if name == "time":
         return f"TIME_FORMAT({column}, '%H:%i:%s.%f')"
-    if name in ("timestamp", "datetime"):
+    if name in ("timestamp", "datetime", *_BYTES):
         return None
     return f"CONVERT({column} USING utf8mb4)"

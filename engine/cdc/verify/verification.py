@@ -21,7 +21,7 @@ from lsm.errors import FluvialError
 Sources = tuple[SourceTable, ...]
 _GONE: Final = (
     "the source table is not there: it was renamed or dropped, and this table keeps its rows: "
-    "fix='drop this table; of a table that was renamed: fluvial cdc resnapshot NEW-NAME'"
+    "fix='drop this table; if it was renamed, take in its rows: fluvial cdc resnapshot SCHEMA.NEW-NAME'"
 )
 
 
@@ -53,7 +53,7 @@ class Verified:
 
 
 def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable], Followed | None]:
-    """Where a job writes the rows of a source table; None: nowhere.
+    """The function that names the table of a source table; its answer None: no table has its rows.
 
     Args:
         settings: of the job.
@@ -156,7 +156,12 @@ def _verified(
     if not catalog.table_exists(followed.name):
         # a connector publishes no topic of a table without rows
         rows = database.count(sql_name)
-        problem = f"there is no such table, and {rows} rows in the database" if rows else ""
+        problem = (
+            f"there is no such table, and {rows} rows in the database: fix='fluvial cdc resnapshot "
+            f"{source.schema}.{source.name}, if the connector captures it'"
+            if rows
+            else ""
+        )
         return Verified(source=source, table=followed.name, comparison=None, problem=problem)
     if followed.key:
         source = replace(source, key=followed.key)

@@ -1,1 +1,1 @@
-"""What the commands for whole databases show: comparisons with the source, and surveys of topics."""
+"""Commands for whole databases: comparisons with the source, and surveys of topics."""

@@ -1,4 +1,4 @@
-"""What topics of a never-seen database would become: ``fluvial plan --from-topics``, ``fluvial init --from-topics``."""
+"""Surveys of the topics of a database: ``fluvial plan --from-topics``, ``fluvial init --from-topics``."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from engine.cdc.settings import CdcSettings
 from engine.cdc.survey.findings import Survey, survey, survey_json
 from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import samples
-from engine.cli.output import console, grid, print_json
+from engine.cli.output import console, print_json, print_table
 from engine.cli.place import Command
 from engine.deploy.cdc_job import informed_settings
 from engine.deploy.config.job_config import JobConfig
@@ -24,7 +24,7 @@ _SAMPLE_SIZE: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTopics:
-    """What the command line says."""
+    """The options of the command line."""
 
     pattern: str
     brokers: str
@@ -73,7 +73,7 @@ def _same(brokers: str | None, kafka: str | None) -> str | None:
 
 
 def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
-    """What was found, and the text of the job file.
+    """Survey topics. Returns: the findings, and the text of the job file.
 
     Raises:
         InvalidInputError: no topic matches, or the pattern is no regular expression.
@@ -139,7 +139,7 @@ def print_survey(found: Survey, *, is_json: bool, database: str | None = None) -
         title = f"{each.source} -> {each.table or 'left out'}: key {key} (from {each.key_from})"
         rows = [(column.name, column.source.source_type, column.type, column.note) for column in each.columns]
         console().print(title, style="bold", soft_wrap=True, markup=False)
-        console().print(grid("", ("column", "in the source", "in the table", "what is lost"), rows))
+        print_table("", ("column", "in the source", "in the table", "what is lost"), rows)
         for line in (*each.changes, *(f"problem: {problem}" for problem in each.problems)):
             console().print(f"  {line}", soft_wrap=True, markup=False)
     for topic, kind in sorted(found.others.items()):

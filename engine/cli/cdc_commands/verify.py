@@ -14,7 +14,7 @@ from engine.cdc.verify.expressions import POSTGRES
 from engine.cdc.verify.report import DIFFERENT, MISSING, shown_differences, verified_json
 from engine.cdc.verify.verification import Followed, Sources, Verified, followed_by, known_sources, verified
 from engine.cli.exit_codes import EXIT_FAILED
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.output import console, json_option, print_json, print_table
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state
 from engine.deploy.config.job_config import load_job
 from lsm.errors import InvalidInputError
@@ -119,7 +119,7 @@ def _show(results: Sequence[Verified], dsn: str, is_json: bool) -> None:
         return
     headings = ("source", "table", "rows in the database", "rows in the table", "result")
     rows = [(str(each.source), each.table, *_counts(each), _result(each)) for each in results]
-    console().print(grid("", headings, rows, numbers=headings[2:4]))
+    print_table("", headings, rows, numbers=headings[2:4])
     for each in results:
         found = each.comparison
         if found is None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from engine.catalog import Catalog
 from engine.cli.commands.compaction_watch import WATCHED, take_watch_options, watch, watch_options
-from engine.cli.output import console, grid, json_option, notes, print_json
+from engine.cli.output import console, json_option, notes, print_json, print_table
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.procedures import PROCEDURES
 from engine.procedures.registry import DRY_RUN, Parameter, ParameterKind, Procedure, bind, silent
@@ -162,9 +162,7 @@ def _print(
     names = result.column_names
     numbers = [each.name for each in result.schema if pa.types.is_integer(each.type)]
     title = f"{procedure.name.replace('_', '-')}{' (dry run: nothing was done)' if dry_run else ''}"
-    console().print(
-        grid(title, [_heading(each) for each in names], map(_cells, rows), numbers=[*map(_heading, numbers)])
-    )
+    print_table(title, [*map(_heading, names)], map(_cells, rows), numbers=[*map(_heading, numbers)])
 
 
 def _heading(column: str) -> str:

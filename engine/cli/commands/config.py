@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import click
 
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.output import console, json_option, print_json, print_table
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.lineage.settings import options_in_force
 from filestore.options.effective import (
@@ -70,6 +70,6 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
 def _print_section(name: str, options: Sequence[EffectiveOption], *, is_all: bool) -> None:
     shown = [each for each in options if is_all or each.origin is not OptionOrigin.DEFAULT]
     rows = [(each.key, each.value, each.origin.value, each.doc) for each in shown]
-    console().print(grid(name, ("option", "value", "from", ""), rows))
+    print_table(name, ("option", "value", "from", ""), rows)
     if len(shown) < len(options):
         console().print(f"{len(options) - len(shown)} more have their defaults, see --all")

@@ -27,7 +27,7 @@ from engine.cli.cdc_commands.survey import (
 )
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
-from engine.cli.output import console, grid, json_option, notes, print_json
+from engine.cli.output import console, json_option, notes, print_json, print_table
 from engine.cli.place import Command
 from engine.cli.signals import stop_on_signals
 from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
@@ -48,7 +48,7 @@ from lsm.secret_names import STARS, shown_line, shown_pairs
 
 logger = logging.getLogger("fluvial.run")
 
-_SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
+SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
 
 
 LAYER_OPTIONS: Final = (
@@ -144,7 +144,7 @@ def run(
             results = run_job(job, on_progress=on_progress, stop=stop, waits=waits)
         except Exception as error:
             has_ended = not isinstance(error, FluvialError) or isinstance(error, SparkEndedError)
-            if has_ended and stop.wait(_SIGNAL_S):
+            if has_ended and stop.wait(SIGNAL_S):
                 # a signal to the whole process group has ended the JVM, perhaps before it had started
                 logger.info("stopped while Spark started or stopped: reason=%r spark_log=%s", error, log_file)
                 results = None
@@ -289,7 +289,7 @@ def _plan_topics(asked: AskedTopics, written: str | None, as_json: bool) -> int:
 
 def _print_plan(made: DeployPlan) -> None:
     rows = [(each.action.value, each.kind, each.name, each.fact, each.shown_statement) for each in made.steps]
-    console().print(grid(made.job, ("action", "what", "name", "", "SQL"), rows))
+    print_table(made.job, ("action", "what", "name", "", "SQL"), rows)
 
 
 def _confirm(question: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 import click
 import pyarrow as pa
 
-from engine.cli.output import console, first_rows, grid, json_option, notes, print_json, print_rows
+from engine.cli.output import console, first_rows, json_option, notes, print_json, print_rows, print_table
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.types.rows import ROW_KIND_COLUMN
 
@@ -43,9 +43,9 @@ def diff(
                 }
             )
             return
-        console().print(grid("rows", list(counts), [list(counts.values())], numbers=list(counts)))
+        print_table("rows", list(counts), [list(counts.values())], numbers=list(counts))
         values = sorted(summary.changed_values.items())
-        console().print(grid("columns", ("column", "changed values"), values, numbers=("changed values",)))
+        print_table("columns", ("column", "changed values"), values, numbers=("changed values",))
         for line in column_changes:
             console().print(f"column {line}")
         return

@@ -2,7 +2,7 @@
 
 import click
 
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.output import console, json_option, print_json, print_table
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.monitor.lag_report import log_lags, stream_lags
 from engine.runtime.times import time_text
@@ -35,7 +35,7 @@ def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json
     title = f"{found.name}: {f'snapshot {snapshot.id} of {time_text(snapshot.time_ms)}' if snapshot else 'no snapshot'}"
     columns = ("bucket", "offset of the snapshot", "end of the log", "rows ahead")
     if buckets:
-        console().print(grid(title, columns, [tuple(each.values()) for each in buckets], numbers=columns))
+        print_table(title, columns, [tuple(each.values()) for each in buckets], numbers=columns)
     rows = [
         (
             each["stream"],
@@ -49,7 +49,7 @@ def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json
     ]
     headings = ("stream", "delivered snapshot", "snapshots behind", "records behind", "bytes behind", "seconds behind")
     if rows:
-        console().print(grid("" if buckets else title, headings, rows, numbers=headings[1:]))
+        print_table("" if buckets else title, headings, rows, numbers=headings[1:])
         return
     if not buckets:
         console().print(title)

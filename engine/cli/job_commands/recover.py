@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
 from engine.cli.exit_codes import EXIT_TERMINATED
 from engine.cli.job_output import job_progress
-from engine.cli.output import console, grid, json_option, notes, print_json
+from engine.cli.output import console, json_option, notes, print_json, print_table
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.job import job_session
@@ -231,7 +231,7 @@ def _print_all(file: PlanFile, *, as_json: bool) -> None:
         (index + 1, "done" if index in file.state.facts else "", each.what, each.command)
         for index, each in enumerate(file.plan.steps)
     ]
-    console().print(grid(f"recover {file.plan.request.table}", ("", "", "step", "command"), rows, numbers=("",)))
+    print_table(f"recover {file.plan.request.table}", ("", "", "step", "command"), rows, numbers=("",))
 
 
 def _print_end(file: PlanFile, overlays: dict[str, str], *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from engine.cli.commands.inspect import write_picture
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.output import json_option, print_json, print_table
 from engine.drawing.timeline import ms_text, timeline_svg, totals_of
 from engine.runtime.trace.batch_trace import batch_trace
 from engine.runtime.trace.step_file import read_steps
@@ -35,6 +35,6 @@ def trace(directory: str, table: str | None, batch: int | None, svg: str | None,
     title = f"{found.table}, batch {found.batch}: {rows}{ms_text(found.us)}"
     columns = ("lane", "step", "bucket", "begins", "takes")
     cells = [(each.lane, each.name, each.bucket, ms_text(each.start_us), ms_text(each.us)) for each in found.spans]
-    console().print(grid(title, columns, cells, numbers=columns[2:]))
+    print_table(title, columns, cells, numbers=columns[2:])
     longest = [(name, ms_text(us)) for name, us in totals_of(found.spans).items()]
-    console().print(grid("in all", ("step", "takes"), longest, numbers=("takes",)))
+    print_table("in all", ("step", "takes"), longest, numbers=("takes",))

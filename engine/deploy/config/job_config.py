@@ -22,7 +22,7 @@ from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.config.references import References
 from engine.deploy.config.section import Options, Seconds, Section, TableName, dotted, explained, hint, problem
 from engine.deploy.config.table_config import TableConfig
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, ManyProblemsError
 
 LOG_PREFIX: Final = "log."
 _FREE_KEYS: Final = frozenset({"catalog", "log", "options", "conf", "columns", "levels"})
@@ -167,6 +167,6 @@ def _job(
     try:
         job = JobConfig.model_validate(tree.plain())
     except ValidationError as error:
-        raise InvalidInputError(explained(error, tree, references.secrets)) from None  # pydantic shows values
+        raise ManyProblemsError(explained(error, tree, references.secrets)) from None  # pydantic shows values
     job._tree, job._secrets, job._absent = tree, frozenset(references.secrets), tuple(references.absent)
     return job

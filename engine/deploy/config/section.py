@@ -58,7 +58,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) -> str:
-    """All problems of a job: each with key, file, line, value and fix."""
+    """All problems of a job, a line for each: with key, file, line, value and fix."""
     problems = []
     for found in error.errors(include_url=False):
         context = found.get("ctx", {})
@@ -66,8 +66,9 @@ def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) 
         path = tuple(part for part in found["loc"] if part != "[key]") + ((key,) if key else ())
         fact, fix = _WORDS.get(found["type"], (found["msg"], ""))
         facts = context.get("facts", "") or f"{_shown(found, path)} fix={fix or 'change the value'}".strip()
-        problems.append(f"{fact[0].lower()}{fact[1:]}: key={dotted(path)} {tree.place_of(path)} {facts}".rstrip())
-    text = "; ".join(problems)
+        text = f"{fact[0].lower()}{fact[1:]}: key={dotted(path)} {tree.place_of(path)} {facts}"
+        problems.append(" ".join(text.split()))
+    text = "\n".join(problems)
     for secret in secrets:
         text = text.replace(secret, _HIDDEN)
     return text

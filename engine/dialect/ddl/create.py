@@ -24,12 +24,13 @@ from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE
 from engine.replacement import Replacement
 from engine.types.spark_types import fields_of_spark
+from filestore.catalog.table_place import without_place
 from filestore.evolution.schema_change import parse_default
 from filestore.evolution.schema_merge import as_nullable
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options
-from filestore.schema.schema_store import ROOT_KEYS, without_place
+from filestore.schema.schema_store import ROOT_KEYS
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from lsm.undo import undoing
@@ -118,10 +119,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         for key, text in canonical_options(context.settings).items()
         if key not in TableOptions.declared or TableOptions.declared[key].stored is Stored.BY_USERS
     }
-    options = {**settings, **given}
-    database, table = name.split(".")
-    warehouse = context.catalog.warehouse
-    options = without_place(options, warehouse=warehouse, table_path=f"{warehouse}/{database}.db/{table}")
+    options = {**(without_place(settings) if {*ROOT_KEYS} & {*given} else settings), **given}
     options |= computed_options(create.computed, [field.name for field in create.fields])
     if create.watermark is not None:
         options |= _watermark_options(create.fields, create.watermark)

@@ -15,18 +15,20 @@ from engine.log.table_topic import default_names
 from engine.table import Table
 from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
 from filestore.options.secrets import without_secrets
+from filestore.schema.schema_store import PATH_KEY
 from filestore.types.data_types import MAX_LENGTH, DataField, DataType
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
 _PLAIN_VALUES: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "BOOLEAN"})
 
 
-def create_statement(table: Table, name: str) -> str:
+def create_statement(table: Table, name: str, place: str | None = None) -> str:
     """``CREATE TABLE ...`` of a table.
 
     Args:
         table: the table; secrets among its options are masked.
         name: full name in the statement.
+        place: its directory, where that is not in the directory of its database.
     """
     schema = table.schema
     parts = TableParts.of(schema.options)
@@ -43,7 +45,8 @@ def create_statement(table: Table, name: str) -> str:
         text += f"\nCOMMENT {quoted_text(schema.comment)}"
     if schema.partition_keys:
         text += f"\nPARTITIONED BY ({_names(schema.partition_keys)})"
-    options = [f"{quoted_text(key)} = {quoted_text(value)}" for key, value in shown_options(table).items()]
+    shown = {**shown_options(table), **({} if place is None else {PATH_KEY: place})}
+    options = [f"{quoted_text(key)} = {quoted_text(value)}" for key, value in shown.items()]
     return text + "\nWITH (\n  " + ",\n  ".join(options) + "\n)"
 
 

@@ -1,8 +1,5 @@
 """``SHOW``."""
 
-import fnmatch
-from collections.abc import Iterable
-
 import pyarrow as pa
 
 from engine.dialect.ddl.ddl_text import create_statement
@@ -18,9 +15,10 @@ from engine.dialect.grammar.statements import (
 )
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import described, opened
-from engine.dialect.scope.results import texts_table
+from engine.dialect.scope.results import like, texts_table
 from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import has_database, is_system_table
+from filestore.layout.branch_names import split_branch
 from filestore.maintenance.partitions import list_partitions, path_of
 from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
@@ -28,7 +26,7 @@ from lsm.errors import InvalidInputError
 
 def show_databases(context: SqlContext, statement: ShowDatabases) -> pa.Table:
     """The databases of the catalog, with ``sys``, and the one of lineage where lineage is recorded."""
-    names = _like(shown_databases(context.catalog), statement.pattern)
+    names = like(shown_databases(context.catalog), statement.pattern)
     return texts_table(("namespace",), [(name,) for name in names])
 
 
@@ -36,7 +34,7 @@ def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
     """The tables of a database, default the current one."""
     database = context.database_name(statement.database) if statement.database else context.database
     is_there = bool(statement.database) or has_database(context.catalog, database)  # a session begins in one not made
-    names = _like(context.catalog.list_tables(database) if is_there else (), statement.pattern)
+    names = like(context.catalog.list_tables(database) if is_there else (), statement.pattern)
     table = texts_table(("namespace", "tableName"), [(database, name) for name in names])
     return table.append_column("isTemporary", pa.array([False] * len(names), pa.bool_()))
 
@@ -45,7 +43,8 @@ def show_create_table(context: SqlContext, statement: ShowCreateTable) -> pa.Tab
     """The statement that creates a table again."""
     table = described(context, statement.name)
     name = ".".join(quoted_where_needed(each) for each in (context.catalog_name, *table.name.split(".")))
-    return texts_table(("createtab_stmt",), [(create_statement(table, name),)])
+    place = context.catalog.own_place(split_branch(table.name)[0])
+    return texts_table(("createtab_stmt",), [(create_statement(table, name, place),)])
 
 
 def show_partitions(context: SqlContext, statement: ShowPartitions) -> pa.Table:
@@ -74,11 +73,3 @@ def show_columns(context: SqlContext, statement: ShowColumns) -> pa.Table:
     schema = described(context, statement.name).schema
     computed = [each.name for each in TableParts.of(schema.options).computed]
     return texts_table(("col_name",), [(name,) for name in (*schema.column_names, *computed)])
-
-
-def _like(names: Iterable[str], pattern: str | None) -> list[str]:
-    """Names that match a pattern: ``*`` and ``%`` for any text, ``|`` between alternatives, ignoring case."""
-    if pattern is None:
-        return list(names)
-    choices = [each.strip().lower().replace("%", "*") for each in pattern.split("|")]
-    return [name for name in names if any(fnmatch.fnmatchcase(name.lower(), each) for each in choices)]

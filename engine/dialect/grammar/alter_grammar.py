@@ -67,6 +67,8 @@ def read_alter(cursor: Cursor) -> Any | None:
         found = SetPartitionOptions(name=target.name, if_exists=if_exists, partition=partition, options=options)
     else:
         word = cursor.take_any(*_ACTIONS)
+        if word is None and cursor.sees("EXECUTE"):
+            raise cursor.problem("syntax error, a procedure is called: write=\"CALL sys.procedure('db.t', ...)\"")
         if word is None:
             raise cursor.problem("syntax error, expected what to change: SET, ADD, DROP, RENAME, ALTER, COMPACT, ...")
         found = _ACTIONS[word](cursor, target)

@@ -21,6 +21,7 @@ from engine.dialect.grammar.statements import (
     Statement,
     Watermark,
 )
+from filestore.schema.schema_store import PATH_KEY
 from filestore.types.data_types import DataField
 
 PROVIDERS: Final = frozenset({"fluvial", "paimon"})
@@ -174,9 +175,9 @@ def _read_clause(cursor: Cursor, table: _Table) -> bool:
         _read_buckets(cursor, table, start)
     elif cursor.take("LIKE"):
         _once(cursor, table, "like", _read_like(cursor), start)
+    elif cursor.take("LOCATION"):
+        _add_options(cursor, table, {PATH_KEY: cursor.string()}, start)
     else:
-        if cursor.sees_any("LOCATION", "EXTERNAL"):
-            raise cursor.problem("a table lies where its name says, in the warehouse: leave out LOCATION")
         return False
     return True
 

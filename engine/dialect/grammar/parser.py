@@ -107,7 +107,8 @@ def _tree(source: SourceText) -> Any:
         return parse_query(source)
     first = cursor.tokens[0].text.upper()
     if first not in _FIRST_WORDS:
-        raise cursor.problem(f"syntax error, no statement begins with this word{did_you_mean(first, _FIRST_WORDS)}")
+        hint = f" write={_ELSEWHERE[first]!r}" if first in _ELSEWHERE else did_you_mean(first, _FIRST_WORDS)
+        raise cursor.problem(f"syntax error, no statement begins with this word{hint}")
     for words, read in _GRAMMAR.items():
         if cursor.take(*words):
             return read(cursor) or SparkStatement(keyword=first)
@@ -184,3 +185,13 @@ _SPARKS: Final = (
     "UNCACHE",
 )  # fmt: skip
 _FIRST_WORDS: Final = frozenset({*_QUERIES, *(words[0] for words in _GRAMMAR), *_SPARKS})
+_ELSEWHERE: Final = {
+    "CLONE": "CALL sys.copy('db.t', ...)",
+    "CONVERT": "CALL sys.migrate_table('db.t', ...)",
+    "FSCK": "CALL sys.verify('db.t')",
+    "OPTIMIZE": "CALL sys.compact('db.t')",
+    "REORG": "CALL sys.compact('db.t', compact_strategy => 'full')",
+    "RESTORE": "CALL sys.rollback_to_as_latest('db.t', ...)",
+    "VACUUM": "CALL sys.expire_snapshots('db.t')",
+}
+"""Statements of other table formats, and what does the same here; ``CALL sys.help('compact')`` has the arguments."""

@@ -20,6 +20,7 @@ from engine.dialect.grammar.statements import (
     ShowCreateTable,
     ShowDatabases,
     ShowPartitions,
+    ShowProcedures,
     ShowProperties,
     ShowTables,
     TruncateTable,
@@ -133,6 +134,9 @@ def read_show(cursor: Cursor) -> Any | None:
         name = cursor.names("the name of a table")
         keys = cursor.listed(read_option_key) if cursor.sees("(") else []
         found = ShowProperties(name=name, key=keys[0] if keys else None)
+    elif cursor.take("PROCEDURES"):
+        space = cursor.names("the name of a database") if cursor.take_any("IN", "FROM") else ()
+        found = ShowProcedures(space=space, pattern=_read_pattern(cursor))
     elif cursor.take("COLUMNS"):
         if cursor.take_any("IN", "FROM") is None:
             raise cursor.problem("syntax error, expected IN and a table")

@@ -261,6 +261,14 @@ class ShowColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShowProcedures:
+    """``SHOW PROCEDURES [IN [catalog.]sys] [LIKE pattern]``."""
+
+    space: Name
+    pattern: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetSetting:
     """``SET table-storage.key = value``; without a value it is asked for, without a key all are."""
 

@@ -25,6 +25,7 @@ from engine.dialect.query.reads import ReadPlan, StatementReads, plan_read, vers
 from engine.dialect.query.references import Reference, StatementText, find_references
 from engine.dialect.query.usage import UsedCondition, row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.kept_rows import kept_frame
 from engine.read.batch_read import BatchRead
 from engine.runtime.spark_internals import drop_view, jvm_session, put_view, sql_frame
 from engine.spark.write_options import WRITE_ONLY_KEYS
@@ -200,7 +201,7 @@ class _Binding:
     view: str
     written: str  # what the user wrote in its place
     edits: Sequence[Edit]
-    plan: ReadPlan | None  # None: a system table
+    plan: ReadPlan | None  # None: a system table, or kept rows
 
 
 def _bind(
@@ -242,6 +243,7 @@ class _Frames:
     text: StatementText
     used: Mapping[int, Collection[str]]  # columns by start of the reference; all of one that is missing
     reads: Mapping[int, BatchRead]  # by start of the reference; none of system tables
+    kept: Mapping[int, DataFrame]  # by start of the reference; those whose rows Spark keeps
     placed: int | None  # start of the reference that gets the places of its rows
 
     @classmethod
@@ -274,14 +276,17 @@ class _Frames:
                 for each in references
                 if each.system is None
             },
+            kept={} if target is not None else _kept(context, references),
             placed=target.start if target is not None and target.use is TargetUse.PLACED_ROWS else None,
         )
 
     def frame(self, reference: Reference) -> tuple[DataFrame, ReadPlan | None]:
-        """The frame of a reference, and the plan behind it; None of a system table."""
+        """The frame of a reference, and the plan behind it; None of a system table and of kept rows."""
         if reference.system is not None:
             options = {**reference.options, **version_options(self.context, self.text, reference)}
             return self._system_frame(reference, reference.system, options), None
+        if (kept := self.kept.get(reference.start)) is not None:
+            return kept, None
         read = self.reads[reference.start]
         computed = computed_columns(read.table.options)
         names = self.used.get(reference.start)
@@ -318,6 +323,13 @@ class _Frames:
     @property
     def _has_pipe(self) -> bool:
         return any(token.text == "|>" for token in self.text.tokens)
+
+
+def _kept(context: SqlContext, references: Sequence[Reference]) -> Mapping[int, DataFrame]:
+    """The frames of references to the newest state whose rows Spark keeps."""
+    newest = [each for each in references if not (context.settings or each.system or each.options or each.version)]
+    found = {each.start: kept_frame(context, each.name) for each in newest}
+    return {start: frame for start, frame in found.items() if frame is not None}
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:

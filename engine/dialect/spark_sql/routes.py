@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from engine.dialect.call import PROCEDURE_NAMESPACE
+from engine.dialect.call import is_of_procedures
 from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.parser import Call, Explain, SparkStatement
 from engine.dialect.grammar.statements import Statement
@@ -35,11 +35,13 @@ def is_command(context: SqlContext, statement: Statement) -> bool:
     if isinstance(what, Explain):
         return reads_ours(context, what.inner)
     if isinstance(what, Call):
-        return _calls_ours(context, what)
+        return is_of_procedures(context, what.procedure[:-1], is_current=context.is_current)
     if isinstance(what, _SETTINGS):
         return True
     if isinstance(what, tree.ShowDatabases):
         return context.is_current
+    if isinstance(what, tree.ShowProcedures):
+        return is_of_procedures(context, what.space, is_current=context.is_current)
     if isinstance(what, _OF_DATABASES):
         name = what.database if isinstance(what, tree.ShowTables) else what.name
         is_here = name[0] == context.catalog_name if len(name) == 2 else context.is_current
@@ -60,13 +62,6 @@ def _writes_ours(context: SqlContext, what: Any) -> bool:
     node = what.this.this if isinstance(what.this, exp.Schema) else what.this
     is_table = isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier)
     return is_table and our_name(context, node) is not None
-
-
-def _calls_ours(context: SqlContext, call: Call) -> bool:
-    names = tuple(part.lower() for part in call.procedure[:-1])
-    return names == (context.catalog_name.lower(), PROCEDURE_NAMESPACE) or (
-        context.is_current and names in ((), (PROCEDURE_NAMESPACE,))
-    )
 
 
 def _is_database(context: SqlContext, name: str) -> bool:

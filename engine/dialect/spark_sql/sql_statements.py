@@ -14,6 +14,7 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.frame_cache import FrameCache
+from engine.dialect.scope.kept_rows import rows_read_again
 from engine.dialect.session import SqlSession
 from engine.dialect.spark_sql.routes import is_command, reads_ours
 from engine.spark.catalog.session_state import CatalogSession
@@ -110,7 +111,9 @@ class SqlStatements:
     def run(self, session: CatalogSession, catalog: str, text: str) -> DataFrame | None:
         """See ``Statements``."""
         context = self._context(session, catalog)
-        (result,) = SqlSession(context).execute(text)
+        (statement,) = parse_statements(text)
+        with rows_read_again(context, statement):
+            result = SqlSession(context).run(statement)
         has_rows = result.frame is not None or (result.table is not None and result.table.num_columns)
         return frame_of(context.spark, result) if has_rows else None
 

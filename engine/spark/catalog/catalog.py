@@ -28,6 +28,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_spark
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.log_place import BUCKET_KEY
+from filestore.schema.schema_store import PATH_KEY
 from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
@@ -204,13 +205,14 @@ class CatalogProxy(Proxy):
         names, own = self._session.names, schema.fieldNames()
         names.check_distinct(own, "the columns of the table")
         given = properties.pop(_PRIMARY_KEY, "").split(",")
+        place = {PATH_KEY: properties["location"]} if "location" in properties else {}
         keys = [names.meant(each.strip(), own) for each in given if each.strip()]
         return WantedTable(
             fields=_with_keys(schema, keys),
             primary_key=keys,
             partition_by=[names.meant(_partition_column(each), own) for each in info.partitions()],
             comment=properties.pop(COMMENT, None),
-            options={key: value for key, value in properties.items() if _is_option(key)},
+            options={key: value for key, value in properties.items() if _is_option(key)} | place,
         )
 
     def _check_own(self, properties: Mapping[str, str]) -> None:
@@ -226,11 +228,6 @@ class CatalogProxy(Proxy):
             raise InvalidInputError(
                 f"a table compares texts by their bytes: collation={collation} "
                 "fix='leave DEFAULT COLLATION out, and write COLLATE in the query'"
-            )
-        if "location" in properties:
-            raise InvalidInputError(
-                f"tables of this catalog are in its warehouse: location={properties['location']} "
-                f"warehouse={self._catalog.warehouse} fix='leave LOCATION or the option path out'"
             )
 
     @called

@@ -22,7 +22,7 @@ from lsm.errors import InvalidInputError
 TESTED: Final = ("4.2", "4.3")
 """Releases of Spark whose inside is known."""
 
-WITHOUT: Final = "fix='engine.sql(spark, ...) and format(\"fluvial\") work without it'"
+WITHOUT: Final = "fix='fluvial.sql(spark, ...) and format(\"fluvial\") work without it'"
 _CATALOG: Final = "org.apache.spark.sql.connector.catalog."
 _ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources."

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final, ParamSpec, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -15,6 +16,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _EXPRESSIONS: Final = "org.apache.spark.sql.connector.expressions."
+_MOST: Final = 0x7FFFFFFF  # of a hash code
+_numbers = count(1)
 
 
 class Proxy:
@@ -23,14 +26,17 @@ class Proxy:
     def __init__(self, inside: SparkInside) -> None:
         """Of one JVM."""
         self.inside = inside
+        self._number = next(_numbers) & _MOST  # no other has it: the JVM gives an object back as one of its own
 
     def hashCode(self) -> int:
         """Java's; of this object."""
-        return id(self) & 0x7FFFFFFF
+        return self._number
 
     def equals(self, other: Any) -> bool:
-        """Java's; whether it is this object."""
-        return other is self
+        """Java's; whether it is this object: Spark finds kept rows by it."""
+        if other is None or not self.inside.is_python(other):
+            return False
+        return bool(other.hashCode() == self._number)
 
     def toString(self) -> str:
         """Java's; for people."""

@@ -276,7 +276,11 @@ class ScanProxy(Proxy):
 
     @cached_property
     def _description(self) -> str:
-        return f"fluvial {self._name} {self._asked('description')}"
+        if self._is_system or self._streams or self._planned is None:
+            return f"fluvial {self._name} {self._asked('description')}"
+        condition = spelled_options(self._options).get(FILTER)
+        words = f", files left out by: {condition}" if condition else ""
+        return f"{self._planned[1].summary()}{words}, {self._asked('description')}"
 
     @cached_property
     def _columnar_mode(self) -> Any:

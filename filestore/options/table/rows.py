@@ -89,8 +89,8 @@ class ShapeOptions(OptionValues):
     postpone_default_bucket_num = Option(
         "postpone.default-bucket-num", COUNT, 1, "Buckets that postponed rows of a new partition get.", STORAGE
     )
-    path = Option("path", text, None, "Root path of the table.", NOTHING)
-    file_path = Option("file.path", text, None, "Root path of all tables: that of the catalog, no other.", NOTHING)
+    path = Option("path", text, None, "Directory of a new table that is not to be in its name's.", NOTHING)
+    file_path = Option("file.path", text, None, "Root of new tables, as a warehouse is one.", NOTHING)
     watermark_column = Option("watermark.column", text, None, "TIMESTAMP column of the watermark.", ROWS)
     watermark_expression = Option(
         "watermark.expression", text, None, "SQL of the watermark: rows older than it are late.", ROWS

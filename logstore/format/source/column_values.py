@@ -58,6 +58,8 @@ _VARIABLE: Final = Reading(
 
 ConvertValues = Callable[[pa.Array], Converted]
 """Converts (n,) values of the reading's type; a refused row is null."""
+JULIAN: Final = "is-julian"
+"""A member that callers add to the schema part of timestamps: see ``of_julian_calendar``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +124,11 @@ def plan_of(part: Any, default: Reading, out_of_range: OutOfRange = "fail") -> C
         return _text_plan(kind, meaning, part, default)
     if pa.types.is_decimal(target) or pa.types.is_floating(target):
         return _number_plan(kind, meaning, part, default, out_of_range)
+    is_julian = bool(part.get(JULIAN))
     if pa.types.is_temporal(target) and meaning in UNIT_OF_MEANING:
-        return _ranged(replace(reading_of(target, lenient=True), epoch_unit=UNIT_OF_MEANING[meaning]), out_of_range)
-    return _ranged(default, out_of_range)
+        reading = replace(reading_of(target, lenient=True), epoch_unit=UNIT_OF_MEANING[meaning])
+        return _ranged(reading, out_of_range, is_julian=is_julian)
+    return _ranged(default, out_of_range, is_julian=is_julian)
 
 
 def scale_of(part: Mapping[str, Any], default: int = 0) -> int:
@@ -170,12 +174,13 @@ def _number_plan(
     return ColumnPlan(reading=reading, step=partial(_numbers, texts=texts, target=target, rule=out_of_range))
 
 
-def _ranged(reading: Reading, out_of_range: OutOfRange) -> ColumnPlan:
+def _ranged(reading: Reading, out_of_range: OutOfRange, *, is_julian: bool = False) -> ColumnPlan:
     """Dates and timestamps are those of the calendar: connectors write infinity as a date far outside of it."""
     if pa.types.is_date(reading.type) or (pa.types.is_timestamp(reading.type) and reading.type.unit != "ns"):
         takes_infinity = pa.types.is_timestamp(reading.type)
         return ColumnPlan(
-            reading=replace(reading, takes_infinity=takes_infinity), step=partial(in_range, rule=out_of_range)
+            reading=replace(reading, takes_infinity=takes_infinity),
+            step=partial(in_range, rule=out_of_range, is_julian=is_julian and takes_infinity),
         )
     return ColumnPlan(reading=reading)
 

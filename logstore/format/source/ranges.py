@@ -18,6 +18,11 @@ _WIDE: Final = Context(prec=200_000, rounding=ROUND_HALF_EVEN)  # more digits th
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
+_GREGORIAN_DAY: Final = -141_427  # 1582-10-15
+_CENTURIES: Final = np.arange(16)
+_BEHIND: Final = _CENTURIES - _CENTURIES // 4 - 2  # days of the Julian calendar behind the Gregorian one, by century
+_MARCHES: Final = np.array([np.datetime64(f"{100 * each:04}-03-01", "D") for each in range(1, 16)]).astype(np.int64)
+_BEGINS: Final = _MARCHES + _BEHIND[1:]  # where each century but the first begins in the Julian calendar
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,34 @@ class Converted:
     refused: Sequence[Refusal] = ()
 
 
-def in_range(values: pa.Array, *, rule: OutOfRange) -> Converted:
+def of_julian_calendar(moments: pa.Array) -> pa.Array:
+    """Timestamps whose days before 1582-10-15 were taken for those of the Julian calendar, as the days that they were.
+
+    Java's older classes of time do so: 1500-03-01 comes as 1500-03-11. The ten days before 1582-10-15 come as those
+    from it on, and stay so.
+
+    Args:
+        moments: (n,) of s, ms or us.
+    """
+    least = pc.min(moments.view(pa.int64())).as_py()
+    per_day = _PER_DAY[moments.type.unit]
+    if least is None or least >= _GREGORIAN_DAY * per_day:
+        return moments
+    numbers = moments.view(pa.int64()).fill_null(0).to_numpy()
+    behind = _BEHIND[np.searchsorted(_BEGINS * per_day, numbers, side="right")]
+    moved = np.where(numbers < _GREGORIAN_DAY * per_day, numbers - behind * per_day, numbers)
+    return pa.array(moved, pa.int64(), mask=~flags(moments.is_valid())).view(moments.type)
+
+
+def in_range(values: pa.Array, *, rule: OutOfRange, is_julian: bool = False) -> Converted:
     """Dates and timestamps within the years 1 to 9999; what lies outside is infinity, or no date of a calendar.
 
     Args:
         values: date32, or timestamps of s, ms or us.
         rule: ``clamp`` gives the first or the last moment of these years.
+        is_julian: see ``of_julian_calendar``.
     """
+    values = of_julian_calendar(values) if is_julian else values
     is_date = pa.types.is_date(values.type)
     numbers = values.view(pa.int32() if is_date else pa.int64())
     per_day = 1 if is_date else _PER_DAY[values.type.unit]

@@ -20,8 +20,9 @@ from engine.broker.broker import Broker
 from engine.cdc.batch import CdcBatches
 from engine.cdc.query import CdcQuery
 from engine.cdc.settings import CdcSettings
-from engine.cdc.state import StateFiles
+from engine.cdc.state import CdcTableState, StateFiles
 from engine.cdc.writers import ClusterTables
+from engine.deploy import cdc_job
 from engine.deploy.cdc_job import run_cdc
 from engine.deploy.cdc_watch import RunningDatabase
 from engine.deploy.config.job_config import parse_job
@@ -107,6 +108,82 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
         found = catalog.table(f"shop.{table.name}").read().to_arrow()["n"].to_pylist()
         assert sorted(found) == list(range(20)), table.name
         assert f'fluvial_cdc_lag_records{{table="shop.{table.name}"}} 0.0' in metrics.read_text()
+
+
+def run_once(*, is_writing: bool, trigger_seconds: float = 60) -> list[str]:
+    """What one start of a query does that is asked to stop while its trigger is active."""
+    done, until_s = list[str](), time.monotonic() + trigger_seconds
+
+    class Query:
+        isActive = True
+
+        def awaitTermination(self, _: float) -> bool:
+            return False
+
+        @property
+        def status(self) -> dict[str, bool]:
+            done.append("waited")
+            return {"isTriggerActive": time.monotonic() < until_s}
+
+        def stop(self) -> None:
+            done.append("stopped")
+
+    class Made:
+        newest = None
+
+        def start(self, _: object) -> Query:
+            return Query()
+
+        def stop_after_batch(self) -> bool:
+            done.append("refused")
+            return is_writing
+
+        def close(self) -> None:
+            done.append("closed")
+
+    stop = threading.Event()
+    cdc_job._run_once(Made(), None, 60, lambda _: None, stop, stop.set)  # type: ignore[arg-type]
+    return list(dict.fromkeys(done))
+
+
+def test_a_query_that_has_no_batch_is_stopped_at_once() -> None:
+    """It waited for its start, or for its look at the topics, up to stop-timeout."""
+    assert run_once(is_writing=False) == ["refused", "stopped", "closed"]
+    assert run_once(is_writing=True, trigger_seconds=0.3) == ["refused", "waited", "stopped", "closed"]
+
+
+@pytest.mark.long
+def test_sigterm_lets_the_running_batch_end(
+    kafka: KafkaProperties, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    """It is committed and noted as done: the next run has nothing to do, and no row is lost or doubled."""
+    first = new_topic()
+    tables = [SourceTable(f"t{n}", [int32("n")], key=(), topic_name=first) for n in range(3)]
+    send(kafka, *(table.insert({"n": n}) for n in range(20) for table in tables))
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    command = [
+        sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
+        first, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
+    ]  # fmt: skip
+    home = tmp_path / "warehouse" / "_cdc" / "shop"
+    gate = home / "tables" / "t2.json"
+    gate.parent.mkdir(parents=True)
+    os.mkfifo(gate)  # a reader of this table's state waits, in the middle of the batch
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with gate.open("w") as state:  # when the batch has begun to read it
+        job.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert job.poll() is None
+        json.dump(CdcTableState().to_json(), state)
+    _, error = job.communicate(timeout=60)
+    assert job.returncode == 143, error.decode()[-2000:]
+    progress = (home / "progress.json").read_text()
+    done = subprocess.run(command, capture_output=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert (home / "progress.json").read_text() == progress
+    for table in tables:
+        found = catalog.table(f"shop.{table.name}").read().to_arrow()["n"].to_pylist()
+        assert sorted(found) == list(range(20)), table.name
 
 
 def test_the_health_of_a_database_is_in_a_file_while_it_runs(

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from engine.cdc.settings import TableSettings
-from engine.cdc.signals import check_resnapshot
-from engine.cdc.state import RESNAPSHOT
-from engine.cdc.status import latest_offsets, table_positions
+from engine.cdc.signals import check_resnapshot, request_snapshots
+from engine.cdc.status import latest_offsets
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
@@ -30,11 +29,11 @@ def job(tmp_path: Path) -> Iterator[MemoryJob]:
 
 def resnapshot(job: MemoryJob, source: SourceTable, rows: Rows, *, options: str) -> None:
     """As the command does, and what the connector publishes then."""
-    known = job.state.table(source.name)
     latest = latest_offsets(job.settings.properties, job.settings.pattern)
-    ends = {each: latest[each] for each in table_positions(job.state, source.name) if each in latest}
-    check_resnapshot(source.name, known.key, ends, are_writers_stopped="--writers-stopped" in options)
-    job.state.ask(RESNAPSHOT, source.name, at_ms=1, offsets=ends, drops="--drop" in options)
+    request_snapshots(
+        job.state, job.settings, [source.name], latest, topic=None, at_ms=1, drops="--drop" in options,
+        are_writers_stopped="--writers-stopped" in options,
+    )  # fmt: skip
     job.restarted()
     job.batch()
     job.batch(*(source.read(row, snapshot="true") for row in rows))

@@ -2,12 +2,16 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logstore.format.connect_types import columns_of_part
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from tests.support.cdc_job import memory_job
 from tests.support.change_events import Field, Record, int32, int64, text
@@ -65,7 +69,7 @@ def connector_event(
     part = {"type": "struct", "fields": [*members, text("op"), int64("ts_ms")], "name": "shop.T.Envelope"}
     payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 2, "transaction": None}
     key_part = {"type": "struct", "fields": columns[:1], "optional": False, "name": "shop.T.Key"}
-    key = {"schema": key_part, "payload": {"ID": (after or before or {})["ID"]}}
+    key = {"schema": key_part, "payload": {"ID": (after or before or {"ID": 0})["ID"]}}
     return f"shop.{connector}.T", json.dumps(key).encode(), json.dumps({"schema": part, "payload": payload}).encode()
 
 
@@ -88,6 +92,82 @@ def test_rows_of_a_database_that_no_test_runs(connector: str, tmp_path: Path) ->
         assert found["at"].year == 2025
         job.batch(connector_event(connector, "c", None, second))
         assert float(next(each["n"] for each in job.rows("T") if each["ID"] == 2)) == 1.5
+
+
+def timed(name: str, kind: str = "int64") -> Field:
+    return {"type": kind, "optional": True, "name": f"io.debezium.time.{name}", "version": 1}
+
+
+DAY = date(2025, 11, 23)
+MOMENT = datetime(2025, 11, 23, 1, 2, 3, 456000)
+MILLIS = 1_763_859_723_456
+VALUES: dict[str, list[tuple[str, Field, Any, Any, str]]] = {
+    "oracle": [
+        ("NUMBER(9)", {"type": "int32"}, 7, 7, ""),
+        ("NUMBER", {**VARIABLE}, {"scale": 1, "value": "Dw=="}, "1.5", ""),
+        ("BINARY_DOUBLE", {"type": "double"}, 0.5, 0.5, ""),
+        ("VARCHAR2(20), CLOB", {"type": "string"}, "a", "a", ""),
+        ("RAW(8), BLOB", {"type": "bytes"}, "AP8=", b"\x00\xff", ""),
+        ("DATE", timed("Timestamp"), MILLIS, MOMENT, ""),
+        ("TIMESTAMP(6)", timed("MicroTimestamp"), MILLIS * 1000, MOMENT, ""),
+        ("TIMESTAMP(9)", timed("NanoTimestamp"), MILLIS * 10**6, MOMENT, "finer than a microsecond"),
+        ("TIMESTAMP WITH TIME ZONE", timed("ZonedTimestamp", "string"), "2025-11-23T02:02:03.456+01:00",
+         MOMENT.replace(tzinfo=UTC), ""),
+        ("INTERVAL DAY TO SECOND", timed("MicroDuration"), 5_000_000, 5_000_000, "interval.handling.mode=string"),
+    ],
+    "sqlserver": [
+        ("bit", {"type": "boolean"}, True, True, ""),
+        ("tinyint, smallint", {"type": "int16"}, 255, 255, ""),
+        ("bigint", {"type": "int64"}, 1 << 40, 1 << 40, ""),
+        ("decimal(19,4), money", {**MONEY}, "Opg=", Decimal("1.5000"), ""),
+        ("nvarchar(20), xml, uniqueidentifier", {"type": "string"}, "a", "a", ""),
+        ("varbinary(8), rowversion", {"type": "bytes"}, "AP8=", b"\x00\xff", ""),
+        ("date", timed("Date", "int32"), (DAY - date(1970, 1, 1)).days, DAY, ""),
+        ("time(7)", timed("NanoTime"), 3_723_456_000_000, "01:02:03.456000", ""),
+        ("datetime", timed("Timestamp"), MILLIS, MOMENT, ""),
+        ("datetime2(7)", timed("NanoTimestamp"), MILLIS * 10**6, MOMENT, "finer than a microsecond"),
+        ("datetimeoffset(7)", timed("ZonedTimestamp", "string"), "2025-11-23T02:02:03.456+01:00",
+         MOMENT.replace(tzinfo=UTC), ""),
+    ],
+}  # fmt: skip
+"""Types, the fields of their schema parts as documented, values in records and in tables, and what is lost."""
+
+
+@pytest.mark.parametrize("connector", sorted(VALUES))
+def test_types_of_a_database_that_no_test_runs(connector: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page lists them, in rows of a snapshot and in changes; a loss is said."""
+    fields = [{**each[1], "optional": True, "field": f"c{number}"} for number, each in enumerate(VALUES[connector])]
+    monkeypatch.setitem(COLUMNS, connector, fields)
+    values = {f"c{number}": each[2] for number, each in enumerate(VALUES[connector])}
+    with memory_job(tmp_path) as job:
+        job.batch(*(connector_event(connector, op, None, {"ID": n, **values}) for n, op in enumerate("rc")))
+        assert job.state.table("T").parked is None
+        for row in job.rows("T"):
+            for number, (source, _, _, wanted, _) in enumerate(VALUES[connector]):
+                assert row[f"c{number}"] == wanted, source
+    notes = {each.name: each.note for each in columns_of_part({"fields": fields})}
+    for number, (source, _, _, _, lost) in enumerate(VALUES[connector]):
+        assert bool(lost) == bool(notes[f"c{number}"]), source
+        assert lost in notes[f"c{number}"], source
+
+
+def test_the_page_lists_these_types() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cdc-types.md").read_text(encoding="utf-8")
+    for rows in VALUES.values():
+        for source, *_ in rows:
+            for name in re.split(r", (?![^(]*\))", source):
+                assert f"`{name}`" in page, name
+
+
+@pytest.mark.parametrize("connector", ["oracle", "mysql"])
+def test_a_truncate_of_a_database_that_no_test_runs(connector: str, tmp_path: Path) -> None:
+    """SQL Server's connector publishes none."""
+    value = {"t": "a", "n": NUMBERS[connector], "at": MOMENTS[connector]}
+    truncate = connector_event(connector, "t", None, None)
+    with memory_job(tmp_path) as job:
+        job.batch(connector_event(connector, "c", None, {"ID": 1, **value}))
+        job.batch((truncate[0], None, truncate[2]), connector_event(connector, "c", None, {"ID": 2, **value}))
+        assert [each["ID"] for each in job.rows("T")] == [2]
 
 
 def test_documents_are_refused_by_name(tmp_path: Path) -> None:

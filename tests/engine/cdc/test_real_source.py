@@ -17,6 +17,7 @@ from tests.stores.change_scenarios import MARIADB, POSTGRES
 from tests.stores.debezium import ChangeSource, PostgresSource
 from tests.stores.following import Follower
 from tests.stores.tpcb import make_bank
+from tests.support.kills.processes import until
 
 
 def test_every_type_of_postgres(postgres_source: ChangeSource, tmp_path: Path) -> None:
@@ -315,26 +316,58 @@ def test_generated_columns_and_rows_alone(postgres_source: ChangeSource, tmp_pat
     assert "g" in [each.name for each in found.pair.columns]
 
 
+def _with_signals(source: PostgresSource) -> tuple[str, dict[str, str]]:
+    """A topic of signals, and the connector's settings for it."""
+    topic = f"{source.name}-signals"
+    LogTopics(KafkaProperties.parse({"bootstrap.servers": source.brokers})).create_topic(topic, bucket_count=1)
+    return topic, {
+        "signal.enabled.channels": "source,kafka",
+        "signal.kafka.topic": topic,
+        "signal.kafka.bootstrap.servers": source.brokers,
+        "signal.kafka.groupId": topic,
+        "signal.poll.interval.ms": "200",
+    }
+
+
+@pytest.mark.long
+def test_a_table_that_was_renamed_and_one_that_was_made_again(postgres_source: PostgresSource, tmp_path: Path) -> None:
+    """Nothing is published of either: ``verify`` says what to do about the first, the page about the second."""
+    topic, settings = _with_signals(postgres_source)
+    postgres_source.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in ("old", "again")),
+        *(f"INSERT INTO {name} SELECT i, i FROM generate_series(1, 9) i" for name in ("old", "again")),
+    )
+    postgres_source.start(settings)
+    follower = Follower(postgres_source, tmp_path)
+    follower.catch_up()
+    postgres_source.execute(
+        "ALTER TABLE old RENAME TO new", "DROP TABLE again", "CREATE TABLE again (id text PRIMARY KEY, w int)",
+        "INSERT INTO again VALUES ('a', 1)",
+    )  # fmt: skip
+    follower.catch_up()
+    found = follower.verified()
+    assert "drop this table; if it was renamed" in found["old"].problem
+    assert "there is no such table, and 9 rows in the database: fix='fluvial cdc resnapshot public.new" in str(found)
+    follower.catalog.drop_table("shop.old")
+    follower.resnapshot("public.new", topic, drops=False)
+    until(lambda: follower.catch_up() is not None and "new" not in follower.differences(), 60, lambda: "no snapshot")
+    follower.resnapshot("again", topic, drops=True)
+    postgres_source.execute("UPDATE new SET v = v + 1", "INSERT INTO again VALUES ('b', 2)")
+    follower.catch_up()
+    assert follower.differences() == {}
+
+
 @pytest.mark.long
 def test_a_table_that_has_drifted_is_replaced_by_a_snapshot(postgres_source: PostgresSource, tmp_path: Path) -> None:
     """The connector takes the signal, and publishes all rows; changes of large and small values go on meanwhile."""
-    topic = f"{postgres_source.name}-signals"
-    properties = KafkaProperties.parse({"bootstrap.servers": postgres_source.brokers})
-    LogTopics(properties).create_topic(topic, bucket_count=1)
+    topic, settings = _with_signals(postgres_source)
     postgres_source.execute(
         "CREATE TABLE docs (id int PRIMARY KEY, v int, t text)",
         "ALTER TABLE docs ALTER COLUMN t SET STORAGE EXTERNAL",
         "INSERT INTO docs SELECT i, i, repeat('t' || i, 2000) FROM generate_series(1, 20) i",
         "CREATE TABLE others (id int PRIMARY KEY)",
     )
-    postgres_source.start(
-        {
-            "signal.enabled.channels": "source,kafka",
-            "signal.kafka.topic": topic,
-            "signal.kafka.bootstrap.servers": postgres_source.brokers,
-            "signal.kafka.groupId": topic,
-        }
-    )
+    postgres_source.start(settings)
     follower = Follower(postgres_source, tmp_path)
     follower.catch_up()
     docs = follower.catalog.table("shop.docs")

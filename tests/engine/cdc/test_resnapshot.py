@@ -1,5 +1,6 @@
 """A table that a snapshot of the connector replaces, while the others go on; requests that come between two batches."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from engine.cdc import signals
 from engine.cdc.rules.names import SourceTable as Source
-from engine.cdc.signals import signals_for
+from engine.cdc.signals import prefixes_of, request_snapshots, signals_for
 from engine.cdc.state import RESNAPSHOT
+from engine.cdc.status import job_status
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import Record, SourceTable, int32, text
@@ -103,11 +106,53 @@ def test_a_snapshot_that_cannot_be_written_waits_for_resume(job: MemoryJob) -> N
 
 
 def test_signals_name_the_connector_and_the_source_tables() -> None:
-    orders, users = Source("public", "orders"), Source("sales", "orders")
-    found = signals_for([orders, users], [("one.public.orders", 0), ("two.sales.orders", 0)])
+    """One signal for each connector: with two at once Debezium's stream stands still."""
+    orders, users, new = Source("public", "orders"), Source("sales", "orders"), Source("public", "new")
+    places = [("one.public.orders", 0), ("two.sales.orders", 0), ("routed", 0)]
+    found = signals_for([orders, users, orders], prefixes_of([orders, users, new], places))
     assert [(each.prefix, orjson.loads(each.text)["data"]) for each in found] == [
         ("one", {"data-collections": ["public.orders"], "type": "BLOCKING"}),
         ("two", {"data-collections": ["sales.orders"], "type": "BLOCKING"}),
     ]
-    with pytest.raises(InvalidInputError, match=r"not known: source=public\.orders topics=routed"):
-        signals_for([orders], [("routed", 0)])
+    (one,) = signals_for([orders, new], {orders: "one"})
+    assert (one.prefix, one.tables) == ("one", (orders, new))
+    for prefixes in ({}, {orders: "one", users: "two"}):
+        with pytest.raises(InvalidInputError, match=r"not known: source=public\.new"):
+            signals_for([new], prefixes)
+
+
+def asked(job: MemoryJob, *names: str, topic: str | None) -> list[tuple[str, bool]]:
+    request_snapshots(job.state, job.settings, names, latest(job), topic=topic, at_ms=1, drops=True)
+    return [(each.table, each.drops) for each in job.state.requests()]
+
+
+def latest(job: MemoryJob) -> dict[tuple[str, int], int]:
+    ends = {topic: ends for topic, ends in job.position.items() if not topic.startswith("@")}
+    return {(topic, int(each)): end for topic, own in ends.items() for each, end in own.items() if each.isdigit()}
+
+
+def test_a_second_snapshot_waits_for_the_first(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several are asked for together; a source table that is not known yet joins by the signal alone."""
+    sent: list[str] = []
+    monkeypatch.setattr(signals, "send_signals", lambda *given: sent.extend(each.text for each in given[2]))
+    job.batch(DOCS.insert({"id": 1, "body": "a"}), OTHERS.insert({"id": 1}))
+    assert asked(job, "docs", topic="signals") == [("docs", True)]
+    job.batch()
+    refused = re.escape("waiting=docs fix='wait until") + r".* ask for all: fluvial cdc resnapshot docs,others'"
+    with pytest.raises(InvalidInputError, match=refused):
+        asked(job, "others", topic="signals")
+    assert asked(job, "others", topic=None) == [("others", True)]
+    job.batch()
+    assert asked(job, "docs", "public.others", "public.new", topic="signals") == [("docs", True), ("others", True)]
+    assert orjson.loads(sent[-1])["data"]["data-collections"] == ["public.docs", "public.others", "public.new"]
+    assert len(sent) == 2
+    with pytest.raises(InvalidInputError, match=r"no such table: .* table=new known=docs,others fix='.*SCHEMA.NAME"):
+        asked(job, "new", topic="signals")
+
+
+def test_status_says_how_a_snapshot_that_does_not_come_is_asked_for_again(job: MemoryJob) -> None:
+    job.batch(DOCS.insert({"id": 1, "body": "a"}))
+    asked(job, "docs", topic=None)
+    job.batch()
+    (found,) = job_status(job.state, latest=None, now_ms=1)
+    assert "again: fluvial cdc resnapshot docs --drop;" in str(found.fix)

@@ -87,7 +87,7 @@ def test_a_table_of_several_sources_is_parked(tmp_path: Path) -> None:
         report = job.batch(*snapshot([1, 2], at=200, table=shards[0]))
         reason = str(report.tables["log"].parked)
         assert "has begun again, its rows would be counted twice: source=public.log_a" in reason
-        assert "fix='drop log, and take the job to a new name'" in reason
+        assert "fluvial cdc resnapshot log --writers-stopped'" in reason
         assert numbers_in(job) == [1, 1, 2, 2]
 
 

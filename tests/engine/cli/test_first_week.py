@@ -1,6 +1,7 @@
 """What people type on their first days: words of other tools, one name for brokers, tables by ``ls``, no Java."""
 
 import json
+import logging
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,11 +9,13 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from engine import Catalog
+from engine.cli import output
 from engine.cli.app import run_command
 from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, WORDS_ELSEWHERE
 from engine.runtime.logs import fields_of
 from engine.spark import session as sessions
-from lsm.errors import InvalidInputError
+from filestore.io.disk import unavailable
+from lsm.errors import InvalidInputError, UnavailableError
 
 
 @pytest.mark.parametrize(
@@ -103,3 +106,72 @@ def test_a_list_in_a_message_is_a_list_in_json() -> None:
         "half": "[a b]",
         "end": 5,
     }
+
+
+def shown(columns: list[str], rows: list[list[object]], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    output.print_table("", columns, rows, numbers=columns[1:])
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_table_too_wide_for_its_columns_is_printed_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """No word is broken: what stands in a line can be copied."""
+    name = "manifest-list-301e4b7e-f5df-4de3-9183"
+    columns = [f"column {number}" for number in range(6)]
+    narrow, wide = [name, 1, None, 2, 3, 4], [name] * 5 + ["[x] \\ and more " * 20]
+    assert len(shown(columns, [narrow, narrow], capsys)) == 6
+    first, *lines = shown(columns, [narrow, wide], capsys)
+    assert first == "── 1 of 2 ──"
+    assert lines[:3] == [f"column 0  {name}", "column 1  1", "column 2"]
+    assert lines[6:8] == ["── 2 of 2 ──", f"column 0  {name}"]
+    assert lines[-1] == f"column 5  {str(wide[-1]).rstrip()}"
+
+
+def test_counts_have_separators_and_what_names_something_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(["", "rows", "snapshot id", "barrier"], [["a", 1234567, 1234567, 6494848374849109716]], capsys)
+    assert [each.strip() for each in lines[-2].split("│")[1:-1]] == ["a", "1,234,567", "1234567", "6494848374849109716"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_is_wrong_with_a_job_file_is_a_line_each(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("warehouse: w\npipelines:\n  - name: p\n    target: a.d\n", encoding="utf-8")
+    assert run_command(["--log-format", form, "validate", str(job)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    texts = [json.loads(line)["message"] if form == "json" else line.removeprefix("error: ") for line in lines]
+    assert [text.partition(" file=")[0] for text in texts] == [
+        "a value is missing: key=name",
+        "a value is missing: key=pipelines[0].source",
+        "a value is missing: key=pipelines[0].checkpoint",
+    ]
+    assert all(" line=" in text and " fix=" in text for text in texts)
+
+
+def test_a_time_before_the_first_snapshot_is_answered_with_the_time_of_that_one(tmp_path: Path) -> None:
+    table = Catalog(str(tmp_path)).create_table("a.b", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    table.write(pa.table({"id": [1]}))
+    year = r"earliest=1 earliest_time='20\d\d-\d\d-\d\d \d\d:\d\d:\d\d' latest=1"
+    with pytest.raises(InvalidInputError, match=year):
+        table.read(timestamp="2020-01-01")
+
+
+def test_a_warehouse_that_does_not_exist_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["read", "a.b", "--warehouse", str(tmp_path / "wh")]) == 2
+    assert "databases=[] cause=there is no such directory fix='check the warehouse" in capsys.readouterr().err
+    assert not (tmp_path / "wh").exists()
+
+
+def test_who_may_not_write_is_said() -> None:
+    right = r"no right to a file: action=write path=/t/x user=\w+ fix="
+    with pytest.raises(UnavailableError, match=right), unavailable("write", "/t/x"):
+        raise PermissionError(13, "Permission denied")
+    other = "file system error: action=write path=/t/x error="
+    with pytest.raises(UnavailableError, match=other), unavailable("write", "/t/x"):
+        raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("name", ["SQLQueryContextLogger", "DataFrameQueryContextLogger"])
+def test_a_wrong_statement_is_not_logged_beside_its_error(name: str) -> None:
+    sessions._log_errors_once()
+    assert logging.getLogger(name).disabled

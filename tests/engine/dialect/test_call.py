@@ -7,9 +7,11 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
+from engine import sql as run_sql
 from engine.dialect.call import run_call
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.scope.context import SqlContext
+from engine.procedures import PROCEDURES
 from lsm.errors import InvalidInputError
 
 
@@ -61,3 +63,48 @@ def test_procedures_are_called_by_name_and_by_position(context: SqlContext) -> N
 def test_what_is_wrong_with_a_call_is_pointed_at(context: SqlContext, wrong: str, fact: str) -> None:
     with pytest.raises(InvalidInputError, match=fact):
         call(context, f"CALL {wrong}")
+
+
+@pytest.mark.parametrize("where", ["", " IN sys", " FROM fluvial.sys", " IN FLUVIAL.SYS"])
+def test_procedures_are_listed(where: str, tmp_path: Path) -> None:
+    shown = run_sql(None, f"SHOW PROCEDURES{where}", str(tmp_path))
+    assert shown["procedure"].to_pylist() == [*PROCEDURES]
+    assert all(shown["description"].to_pylist())
+    some = run_sql(None, f"SHOW PROCEDURES{where} LIKE 'create%branch|verify'", str(tmp_path))
+    assert some["procedure"].to_pylist() == ["create_branch", "verify"]
+    with pytest.raises(InvalidInputError, match=r"no procedures are there: database=shop .*IN fluvial\.sys"):
+        run_sql(None, "SHOW PROCEDURES IN shop", str(tmp_path))
+
+
+def test_help_has_each_argument_of_a_procedure(context: SqlContext) -> None:
+    listed = call(context, "CALL sys.help()")
+    assert listed["name"].to_pylist() == [*PROCEDURES]
+    for name, procedure in PROCEDURES.items():
+        shown = call(context, f"CALL sys.help('{name}')").to_pylist()
+        table = ["table"] * procedure.is_of_table
+        assert [row["name"] for row in shown] == [name, *table, *(each.name for each in procedure.parameters)]
+        assert all(row["description"] for row in shown)
+        required = {each.name for each in procedure.parameters if each.is_required}
+        assert {row["name"] for row in shown if row["default"] == "required"} == {*table, *required}
+    by_other_words = call(context, "CALL fluvial.sys.help(procedure => 'sys.Create-Tag')")
+    assert by_other_words == call(context, "CALL sys.help('create_tag')")
+    with pytest.raises(InvalidInputError, match=r"no such procedure: procedure=compct did_you_mean=compact"):
+        call(context, "CALL sys.help('compct')")
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("OPTIMIZE shop.orders ZORDER BY (id)", "CALL sys.compact"),
+        ("VACUUM shop.orders RETAIN 168 HOURS", "CALL sys.expire_snapshots"),
+        ("RESTORE TABLE shop.orders TO VERSION AS OF 1", "CALL sys.rollback_to_as_latest"),
+        ("CONVERT TO DELTA shop.orders", "CALL sys.migrate_table"),
+        ("FSCK REPAIR TABLE shop.orders", "CALL sys.verify"),
+        ("ALTER TABLE shop.orders EXECUTE expire_snapshots(retention_threshold => '7d')", "CALL sys.procedure"),
+    ],
+)
+def test_statements_of_other_formats_are_answered_with_the_call(statement: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=f"write=[\"']{says}") as told:
+        run_sql(None, statement, str(tmp_path))
+    named = str(told.value).partition("CALL sys.")[2].partition("(")[0]
+    assert named in {*PROCEDURES, "procedure"}

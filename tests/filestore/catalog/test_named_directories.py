@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from filestore.catalog.named_directories import NamedDirectories
+from filestore.catalog.sql_names import NamedDirectories
 from lsm.errors import ConflictError, InvalidInputError
 
 EMPTY = NamedDirectories(listed=frozenset(), noted={})

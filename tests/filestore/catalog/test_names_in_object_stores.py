@@ -160,7 +160,7 @@ def test_properties_of_other_engines_follow_the_name(database_options: Mapping[s
         for name in ("a", "b"):  # of a table that went without them
             connection.execute(sa.insert(TABLE_PROPERTIES), {**row, "table_name": name, "property_value": f"of {name}"})
     catalog.rename_table("db.a", "db.b")
-    assert names.table_path("db", "b") == f"{LAKE}/db.db/a"
+    assert names.place("db", "b").path == f"{LAKE}/db.db/a"
     one_row_table(catalog, "db.c", 2)
     for _ in range(3):
         assert catalog.swap_tables("db.b", "db.c")

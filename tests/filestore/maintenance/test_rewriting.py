@@ -77,6 +77,17 @@ def test_what_is_in_the_right_buckets_already_stays() -> None:
     assert table.store.snapshots.latest_id() == done.snapshot.id
 
 
+def test_the_column_of_kinds_says_nothing_about_rows_that_are_rewritten() -> None:
+    """What a merge has left there is a value: null, or the kind of a row that is there all the same."""
+    schema = pa.schema([pa.field("k", pa.int32(), nullable=False), ("op", pa.string())])
+    table = key_table(schema=schema, primary_key=["k"], bucket="1", **{"rowkind.field": "op"})
+    shown = {1: "-D", 2: None, 3: "-U", 4: "+I"}
+    given = pa.table({"k": list(shown), "op": list(shown.values())}, schema=schema)
+    table.write(given, pa.array(["+I"] * 4))
+    rescaled(table)
+    assert {row["k"]: row["op"] for row in table.read().to_arrow().to_pylist()} == shown
+
+
 def test_a_state_of_other_buckets_is_not_restored() -> None:
     table = a_table()
     rescaled(table)

@@ -1,6 +1,7 @@
 """One rollback at a time, decided before it removes anything: of two at once, one is whole and the other is refused."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -14,7 +15,7 @@ from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
-from filestore.tag.tags import create_tag
+from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import Disks, FaultyFileIO, Nth
 from tests.support.roots import files_there, used_files
@@ -141,6 +142,97 @@ def test_whatever_comes_while_a_rollback_is_paused_one_of_both_is_refused_whole(
 def _expected(other: Callable[[FileTable], object], *, is_back: bool, is_other_done: bool) -> set[int]:
     added = {write_five: {5}, roll_back_too: {13, 14}}.get(other, set()) if is_other_done else set()
     return {1, 2} | added if is_back or other is roll_back_too else {1, 2, 3, 4} | added
+
+
+def kept_by_a_tag() -> FileTable:
+    """Snapshot 2 has expired, and only the tag ``kept`` has it; 3 and 4 are there."""
+    table = four_commits()
+    create_tag(table.store, "kept", snapshot_id=2)
+    list(expire_snapshots(table.store, Retention(min_count=2, max_count=2, age_ms=10**15, limit=99)))
+    return table
+
+
+def delete_kept(table: FileTable) -> object:
+    return delete_tag(table.store, "kept")
+
+
+def move_kept(table: FileTable) -> object:
+    return replace_tag(table.store, "kept")
+
+
+def rename_kept(table: FileTable) -> object:
+    return rename_tag(table.store, "kept", "other")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("other", [delete_kept, move_kept, rename_kept])
+def test_what_becomes_of_the_tag_of_its_target_stops_a_rollback_or_comes_too_late(
+    other: Callable[[FileTable], object],
+) -> None:
+    """A rollback that was decided found no tag any more: the table took no commit, and repair could not complete it."""
+    before, outcomes, disks = kept_by_a_tag(), set(), Disks()
+    for nth in range(1, 200):
+        table = copied(before)
+
+        def meanwhile(table: FileTable = table) -> None:
+            with suppress(ConflictError, InvalidInputError):
+                other(table)
+
+        io = Nth(table.store.io, 0, meanwhile)
+        rolling = reopened(table, io)  # type: ignore[arg-type]
+        plan = plan_rollback(rolling.store, table.store.snapshots.find_tag("kept"))  # type: ignore[arg-type]
+        io.left = nth
+        try:
+            roll_back(rolling.store, plan)
+            is_back = True
+        except ConflictError:
+            is_back = False
+        if io.left > 0:
+            break
+        outcomes.add(is_back)
+        if not disks.is_new(table.store.io, is_back):
+            continue
+        assert {*content(table)} == ({1, 2} if is_back else {1, 2, 3, 4})
+        assert table.store.snapshots.ids() == ([2] if is_back else [3, 4])
+        assert find_run(table.store) is None
+        assert files_there(table) == used_files(table)
+        table.write(rows((50, 50)))
+        assert content(table)[50] == 50
+        check_metadata(table)
+    else:
+        pytest.fail("the sweep did not end")
+    assert outcomes == {True, False}
+
+
+@pytest.mark.sweep
+def test_wherever_a_rollback_to_a_tag_dies_it_is_completed_without_the_tag_or_taken_back() -> None:
+    before, disks, ends = kept_by_a_tag(), Disks(), set()
+    for fail_at in range(1, 300):
+        table = copied(before)
+        dying = Dying(table.store.io, 10**9)
+        rolling = reopened(table, dying)  # type: ignore[arg-type]
+        plan = plan_rollback(rolling.store, table.store.snapshots.find_tag("kept"))  # type: ignore[arg-type]
+        dying.left = fail_at
+        try:
+            roll_back(rolling.store, plan)
+        except DiedError:
+            pass
+        else:
+            break
+        if not disks.is_new(table.store.io):
+            continue
+        delete_tag(table.store, "kept")
+        list(repair_history(table.store))
+        assert find_run(table.store) is None
+        assert list(repair_history(table.store)) == []
+        ends.add(tuple(content(table)))
+        assert files_there(table) == used_files(table)
+        table.write(rows((50, 50)))
+        assert content(table)[50] == 50
+        check_metadata(table)
+    else:
+        pytest.fail("the sweep did not end")
+    assert ends == {(1, 2), (1, 2, 3, 4)}
 
 
 @pytest.mark.sweep

@@ -63,17 +63,17 @@ def differences_at_the_end(kind: Kind, oracle: Oracle, table: Table, end: Deed) 
         yield from compared(f"branch {branch.name}", _seen(kind, on_branch), oracle.branch_state(branch.name))
 
 
-def check_cleaning(kind: Kind, table: Table) -> int:
+def check_cleaning(kind: Kind, table: Table) -> list[str]:
     """Cleaning leaves what is used, and all of it; then the table goes on, and gives up all but its newest rows.
 
     Returns:
-        How many files without a use there were.
+        The files without a use that there were.
 
     Raises:
         RaceError: something else.
     """
     before = _seen(kind, table)
-    count = _clean(table)
+    unused = _clean(table)
     table.write(kind.rows(_PROBE, 1))
     table.compact(full=True)
     for branch in list_branches(table.store):
@@ -88,7 +88,7 @@ def check_cleaning(kind: Kind, table: Table) -> int:
     probe = {group: seen for group, seen in after.items() if group not in before}
     if {**before, **probe} != after or len(probe) != 1 or len(table.store.snapshots.ids()) != 1:
         raise RaceError(f"the table does not go on: before={before} after={after}")
-    return count
+    return unused
 
 
 def _seen(kind: Kind, table: Table, **where: Any) -> dict[int, Seen]:
@@ -97,7 +97,7 @@ def _seen(kind: Kind, table: Table, **where: Any) -> dict[int, Seen]:
     return facts["seen"]  # type: ignore[no-any-return]
 
 
-def _clean(table: Table) -> int:
+def _clean(table: Table) -> list[str]:
     orphans = find_orphans(table.store, before_ms=FOREVER)
     delete_orphans(table.store, orphans, progress=lambda done, of: None)
     for each in sys_.verify(table, rows=True).to_pylist():
@@ -107,7 +107,7 @@ def _clean(table: Table) -> int:
     used = used_files(table.files)
     if there != used:
         raise RaceError(f"files: unused={sorted(there - used)[:5]} lost={sorted(used - there)[:5]}")
-    return len(orphans)
+    return [each.path for each in orphans]
 
 
 def _is_content(path: Path) -> bool:

@@ -313,7 +313,7 @@ MISTAKES = {
     "CREATE TABLE t (a INT) PARTITIONED BY (days(a))": (1, 44, "not functions"),
     "CREATE TABLE t (a INT, PRIMARY KEY (a) ENFORCED)": (1, 40, "NOT ENFORCED"),
     "CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED, PRIMARY KEY (a) NOT ENFORCED)": (1, 14, "one primary key"),
-    "CREATE TABLE t (a INT) LOCATION '/x'": (1, 24, "warehouse"),
+    "CREATE TABLE t (a INT) LOCATION /x": (1, 33, "expected"),
     "CREATE TABLE t (a INT) WITH ('k'='v', 'k'='w')": (1, 39, "given twice"),
     "CREATE TABLE t (a INT) WITH ('k' = )": (1, 36, "expected a value"),
     "CREATE TABLE t AS": (1, 18, "expected a query"),

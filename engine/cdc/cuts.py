@@ -1,7 +1,10 @@
-"""The cut of one batch: what earlier batches held back comes first, then it is decided where this one ends."""
+"""Batches with ``commit.cut=transaction`` end behind whole transactions, and leave a tag over all tables there.
+
+What earlier batches held back comes first. The tag is ``cdc-<lsn>``, by ``engine.cuts``.
+"""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,7 +12,9 @@ from engine.cdc.records.scan import RangeScan
 from engine.cdc.rules.transactions import CutDecision, awaited_tables, decide_cut
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
+from engine.cuts.tags import CutRecord, read_cut, tag_cut
 from engine.kafka.offsets import OffsetRange
+from filestore.table_store import TableStore
 
 logger = logging.getLogger("fluvial.cdc")
 _MOST_NAMED: Final = 10
@@ -60,6 +65,48 @@ def cut_scans(
         if _position(each) in decision.ends and decision.ends[_position(each)] > each.source.start_offset
     ]
     return [*whole, *scan_all(early)], decision
+
+
+def tag_of_batch(decision: CutDecision, scans: Sequence[RangeScan]) -> str | None:
+    """The name of a batch's tag; None: it splits a transaction, or a connector still takes its first look."""
+    found = [each for scan in scans for each in scan.tables.values()]
+    if not decision.is_clean or decision.newest is None or any(each.has_snapshot for each in found):
+        return None
+    lsn = max((each.newest_lsn for each in found if each.newest_lsn is not None), default=None)
+    return f"cdc-{decision.batch_id if lsn is None else lsn}"
+
+
+def tag_batch_cut(
+    stores: Mapping[str, TableStore], tag: str, *, commit_user: str, batch_id: int, retained_ms: int | None
+) -> bool:
+    """Tag the newest snapshot of every table; a replay completes what is missing.
+
+    Args:
+        stores: the tables by name.
+        tag: its name.
+        commit_user: of the query.
+        batch_id: the batch that all tables have.
+        retained_ms: how long the tags live; None: until they are deleted.
+
+    Returns:
+        False when a table has no snapshot yet: then there is no tag.
+
+    Raises:
+        FluvialError: see ``tag_cut``.
+    """
+    found = {name: read_cut(store, tag) for name, store in stores.items()}
+    record = next((each for each in found.values() if each is not None), None)
+    if record is None:
+        newest = {name: store.snapshots.latest_id() for name, store in stores.items()}
+        tables = {name: snapshot_id for name, snapshot_id in newest.items() if snapshot_id is not None}
+        if not tables or len(tables) < len(newest):
+            return False
+        some = next(iter(stores.values()))
+        record = CutRecord(id=some.names.uuid(), tables=tables, batches={commit_user: batch_id})
+    missing = {name: store for name, store in stores.items() if name in record.tables and found[name] is None}
+    tag_cut(missing, tag, record, retained_ms=retained_ms)
+    logger.info("all tables are tagged after a transaction of the source: tag=%s batch=%d", tag, batch_id)
+    return True
 
 
 def _decided(

@@ -1,0 +1,19 @@
+"""The inputs of Spark's own tests of SQL give on our tables what they give on Parquet's: see ``spark_inputs``."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from engine import Catalog
+from tests.peers.spark_inputs import played, reason_of, texts
+
+LANES = 60
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.long
+@pytest.mark.parametrize("lane", range(LANES))
+def test_each_statement_gives_what_it_gives_on_tables_of_parquet(spark: SparkSession, shop: Catalog, lane: int) -> None:
+    inputs = texts()
+    for name in list(inputs)[lane::LANES]:
+        for text, how, ours, theirs in played(spark, name, inputs):
+            assert how is None or reason_of(text) is not None, f"{name}: {how}\n{text}\n{ours}\n{theirs}"

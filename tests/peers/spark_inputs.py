@@ -1,0 +1,196 @@
+"""The inputs of Spark's own tests of SQL, run once on tables of Parquet and once on ours: the results are equal.
+
+``python -m tests.peers.spark_inputs``, maybe with ``--only subquery/``, prints counts as one line of JSON and each
+statement that differs; it fails when one does that no reason is known for. The inputs are in the jar of Spark's tests,
+which is fetched as other jars are. Their temporary views of constants become tables, so that queries read tables.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import engine
+from engine import Catalog
+from engine.broker.jars import fetch_jars
+
+_ROOT: Final = Path(__file__).parents[2]
+_COORDINATES: Final = ("org.apache.spark:spark-sql_2.13:4.2.0@tests.jar",)
+_INPUTS: Final = "sql-tests/inputs/"
+_DATABASE: Final = "golden"
+_VIEW: Final = re.compile(
+    r"^\s*create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view\s+(\w+)\s*(\([\w\s,`]+\))?\s+as\s+(.*)$", re.I | re.S
+)
+_DROP_VIEW: Final = re.compile(r"^\s*drop\s+view\s+(?:if\s+exists\s+)?(\w+)\s*$", re.I)
+_TOUCHES: Final = re.compile(r"create\s+table|insert\s+into|temp(orary)?\s+view|testdata|tenk1|onek|aggtest", re.I)
+_STORAGE: Final = re.compile(
+    r"^\s*(explain|analyze|desc|describe|show\s+(create|table|tblproperties|partitions)|cache|uncache|refresh|set|reset"
+    r"|add|list|use|clear)\b",
+    re.I,
+)
+"""Statements about how a table is stored, or about the session."""
+
+
+def spark_tests_jars() -> tuple[Path, ...]:
+    """The jar of Spark's tests, fetched at the first call."""
+    return fetch_jars(_COORDINATES, _ROOT / "conf" / "spark-tests-jars.lock")
+
+
+def texts() -> dict[str, str]:
+    """The inputs that touch tables or views, by name."""
+    (jar,) = spark_tests_jars()
+    with zipfile.ZipFile(jar) as inside:
+        names = [each for each in inside.namelist() if each.startswith(_INPUTS) and each.endswith(".sql")]
+        found = {name.removeprefix(_INPUTS): inside.read(name).decode() for name in names}
+    return {name: text for name, text in sorted(found.items()) if _TOUCHES.search(text)}
+
+
+def statements_of(name: str, inputs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The settings and the statements of an input."""
+    lines = inputs[name].splitlines()
+    settings: dict[str, str] = {}
+    code: list[str] = []
+    for line in lines:
+        word = line.strip()
+        if word.startswith("--IMPORT "):
+            code.append(";".join([*statements_of(word.removeprefix("--IMPORT ").strip(), inputs)[1], ""]))
+        elif word.startswith("--SET "):
+            for pair in word.removeprefix("--SET ").split(","):
+                key, _, value = pair.partition("=")
+                settings[key.strip()] = value.strip()
+        elif word.startswith("--QUERY-DELIMITER") or not word.startswith("--"):
+            code.append(line)
+    found: list[str] = []
+    for number, part in enumerate(re.split(r"--QUERY-DELIMITER-(?:START|END)[^\n]*", "\n".join(code))):
+        found += [part] if number % 2 else re.split(r"(?<=[^\\]);", part)
+    return settings, [each.strip().removesuffix(";") for each in found if each.strip()]
+
+
+@dataclass
+class Side:
+    """One catalog of the session: where the statements of an input run."""
+
+    spark: SparkSession
+    catalog: str
+    tables: set[str] = field(default_factory=set)  # that views have become
+
+    @classmethod
+    def fresh(cls, spark: SparkSession, catalog: str, settings: Mapping[str, str]) -> "Side":
+        """In a session of its own, with an empty database."""
+        session = spark.newSession()
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        with suppress(PySparkException):
+            session.sql(f"DROP DATABASE IF EXISTS {catalog}.{_DATABASE} CASCADE")
+        session.sql(f"CREATE DATABASE IF NOT EXISTS {catalog}.{_DATABASE}")
+        session.sql(f"USE {catalog}.{_DATABASE}")
+        return cls(session, catalog)
+
+    def run(self, text: str, *, is_table: bool | None = None) -> tuple[Any, bool]:
+        """What a statement gives, and whether a view became a table.
+
+        Args:
+            text: the statement.
+            is_table: whether a view becomes a table; None: where that works.
+        """
+        view, drop = _VIEW.match(text), _DROP_VIEW.match(text)
+        if view is not None and is_table is not False:
+            name, columns, query = view.groups()
+            query = f"SELECT * FROM ({query}) AS q{columns}" if columns else query
+            found = self._outcome(f"CREATE TABLE {name} AS {query}")
+            if is_table or isinstance(found, list):
+                self.tables.add(name.lower())
+                return found, True
+        if drop is not None and drop[1].lower() in self.tables:
+            self.tables.discard(drop[1].lower())
+            return self._outcome(f"DROP TABLE {drop[1]}"), False
+        return self._outcome(re.sub(r"\busing\s+(parquet|json|orc|csv)\b", "", text, flags=re.I)), False
+
+    def _outcome(self, text: str) -> Any:
+        try:
+            frame = self.spark.sql(text)
+            names = [f"{each.name} {each.dataType.simpleString()}" for each in frame.schema.fields]
+            rows = sorted(str([_plain(value) for value in row]) for row in frame.collect())
+        except PySparkException as error:
+            return f"error {error.getCondition() or type(error).__name__}"
+        return [str(names), *(row.replace(self.catalog, "catalog") for row in rows)] if rows else [str(names)]
+
+    def end(self) -> None:
+        """Drop everything."""
+        self.spark.sql("USE spark_catalog.default")
+        with suppress(PySparkException):
+            self.spark.sql(f"DROP DATABASE IF EXISTS {self.catalog}.{_DATABASE} CASCADE")
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:.10g}" if isinstance(value, float) else value
+
+
+def difference(text: str, ours: Any, theirs: Any) -> str | None:
+    """How the results of a statement differ; None: not."""
+    if isinstance(ours, list) != isinstance(theirs, list):
+        return "refused" if isinstance(theirs, list) else "accepted"
+    if not isinstance(ours, list):
+        return None if ours == theirs else "error"
+    writes = re.match(r"\s*(insert|create|drop|alter|truncate|update|delete|merge|with.*insert)", text, re.I | re.S)
+    return None if ours == theirs or writes else "rows"
+
+
+def played(spark: SparkSession, name: str, inputs: Mapping[str, str]) -> Iterator[tuple[str, str | None, Any, Any]]:
+    """Each statement of an input: the text, how it differs, what ours and Parquet's table gave."""
+    settings, texts = statements_of(name, inputs)
+    plain = Side.fresh(spark, "spark_catalog", settings)
+    expected = [(plain.run(text), text) for text in texts]
+    plain.end()
+    ours = Side.fresh(spark, "fluvial", settings)
+    for (theirs, is_table), text in expected:
+        found, _ = ours.run(text, is_table=is_table)
+        if not _STORAGE.match(text):
+            yield text, difference(text, found, theirs), found, theirs
+    ours.end()
+
+
+REASONS: Final[Sequence[tuple[str, str]]] = ()
+"""A pattern of statements that differ, and why."""
+
+
+def reason_of(text: str) -> str | None:
+    """Why a statement differs; None: it should not."""
+    return next((reason for pattern, reason in REASONS if re.search(pattern, text, re.I | re.S)), None)
+
+
+def main(arguments: list[str]) -> int:
+    """Returns 1 if a statement differs without a reason."""
+    parser = argparse.ArgumentParser(prog="python -m tests.peers.spark_inputs", description=__doc__)
+    parser.add_argument("--only", default="", help="inputs whose name begins so")
+    given = parser.parse_args(arguments)
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as home:
+        conf = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
+        spark = engine.session("inputs", "local[2]", conf | {"spark.sql.warehouse.dir": f"{home}/spark"})
+        engine.install(spark, Catalog(f"{home}/warehouse"))
+        inputs = texts()
+        for name in [each for each in inputs if each.startswith(given.only)]:
+            for text, how, ours, theirs in played(spark, name, inputs):
+                reason = reason_of(text)
+                counts["equal" if how is None else f"{how} ({reason})" if reason else how] += 1
+                if how is not None and reason is None:
+                    print(f"{name}: {how}\n{text[:600]}\n  ours   {str(ours)[:500]}\n  theirs {str(theirs)[:500]}\n")
+        spark.stop()
+    print(json.dumps(counts))
+    return 1 if {"refused", "accepted", "rows", "error"} & {*counts} else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
