@@ -32,6 +32,10 @@ _SOURCE_TYPE: Final = "__debezium.source.column.type"
 _PRECISION: Final = "connect.decimal.precision"
 _MAX_PRECISION: Final = 38
 _DECIMAL_RULE: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.IGNORECASE)
+_ISO: Final = (
+    "the connector writes a text, with 24:00 as 00:00, and before 1582 another day in snapshots and arrays: "
+    "time.precision.mode=adaptive keeps the value"
+)
 _CUT: Final = "the connector cuts to milliseconds: time.precision.mode=adaptive keeps all digits"
 _NOTES: Final = {
     "io.debezium.time.MicroDuration": "an interval becomes microseconds, with months and years of their mean length: "
@@ -41,6 +45,9 @@ _NOTES: Final = {
     "io.debezium.time.ZonedTime": "the zone of a time is lost in the connector, which publishes it in UTC",
     "org.apache.kafka.connect.data.Time": _CUT,
     "org.apache.kafka.connect.data.Timestamp": _CUT,
+    "io.debezium.time.IsoDate": _ISO,
+    "io.debezium.time.IsoTime": _ISO,
+    "io.debezium.time.IsoTimestamp": _ISO,
     "io.debezium.data.Bits": "bits become bytes, the lowest first, and their number is not kept",
     "io.debezium.time.NanoTimestamp": "records with digits finer than a microsecond are refused",
 }
@@ -53,12 +60,14 @@ _OF_ARRAYS: Final = {
     "io.debezium.time.NanoTime": _CUT_IN_ARRAYS,
     "io.debezium.data.Enum": "the connector publishes null for an array with a null in it",
 }
+_ROUNDED: Final = "decimals are rounded in the connector: decimal.handling.mode=precise keeps them"
 _OF_SOURCE: Final = {
     ("NAME", "string"): "the connector publishes null in changes after the snapshot",
     ("_TSVECTOR", "array"): "the connector publishes null",
     ("MONEY", "string"): "rows of a snapshot have the digits of a double: decimal.handling.mode=precise keeps all",
-    ("NUMERIC", "double"): "decimals are rounded in the connector: decimal.handling.mode=precise or string keeps them",
-    ("DECIMAL", "double"): "decimals are rounded in the connector: decimal.handling.mode=precise or string keeps them",
+    ("MONEY", "double"): _ROUNDED,
+    ("NUMERIC", "double"): _ROUNDED,
+    ("DECIMAL", "double"): _ROUNDED,
     ("BIGINT UNSIGNED", "int64"): "values above 2^63 are wrong: bigint.unsigned.handling.mode=precise keeps them",
 }
 """By the source's type, where the connector says it, and the type in the record."""
@@ -159,7 +168,10 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
     if kind is not None:
         items = part.get("items") if part.get("type") == "array" else None
         of_array = _OF_ARRAYS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
-        of_source = _OF_SOURCE.get((source_type_of(part), str(part.get("type"))))
+        source = source_type_of(part)
+        of_source = _OF_SOURCE.get((source, str(part.get("type"))))
+        if isinstance(items, Mapping):
+            of_source = of_source or _OF_SOURCE.get((source.removeprefix("_"), str(items.get("type"))))
         lost = (note, of_array, of_source, None if has_placeholder(part) else LEFT_OUT)
         note = "; ".join(filter(None, lost))
     default = part.get("default")

@@ -160,9 +160,15 @@ def rollback(play: Play, at: int | None = None, tag: str | None = None) -> None:
     number = line.tag_ids[tag] if tag is not None else _some(sorted(line.states), at or 0)
     state = line.tags[tag] if tag is not None else line.states[number]
     has_log = play.shape.has_log
-    words = ("log",) if has_log else ("branch", "savepoint", "bucket")
-    with refusable(*words, must=has_log):
+    gone = {each.slot for each in state.content.columns} - {each.slot for each in line.content.columns}
+    words = ("branch", "savepoint", "bucket", *(("dropped", "no column", "column", "compacted") if has_log else ()))
+    with refusable(*words, must=has_log and bool(gone)):
         procedures.rollback(line.table, snapshot=None if tag else number, tag=tag, force=True)
+    if has_log:  # by a new commit, which its readers follow
+        line.tags = {name: known for name, known in line.tags.items() if line.tag_ids[name] <= number}
+        line.tag_ids = {name: each for name, each in line.tag_ids.items() if each <= number}
+        play.observe(line, replace(state.content, columns=line.content.columns))
+        return
     line.states = {each: known for each, known in line.states.items() if each <= number}
     line.tags = {name: known for name, known in line.tags.items() if line.tag_ids[name] <= number}
     line.tag_ids = {name: each for name, each in line.tag_ids.items() if each <= number}

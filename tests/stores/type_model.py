@@ -103,7 +103,6 @@ SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
     {"time.precision.mode": "microseconds"},
     {"time.precision.mode": "nanoseconds"},
     {"decimal.handling.mode": "double", "time.precision.mode": "isostring", "binary.handling.mode": "hex"},
-    {"binary.handling.mode": "base64-url-safe"},
 )  # fmt: skip
 """Of the connector; those of one run touch different types."""
 _MOMENTS: Final = ("date", "timestamp", "timestamptz")
@@ -297,6 +296,7 @@ def _inserts(
         yield f"INSERT INTO arrays VALUES ({number}, {', '.join(arrays)})"
 
 
+_IN_A_LINE: Final = 4
 _SHOWN: Final = {"mood": "an enum", "pair": "a composite"}
 
 
@@ -324,7 +324,11 @@ def page_tables(runs: Mapping[str, Mapping[int, Cells]]) -> str:
                 for kind in model.touched[name.partition(".")[0]]:
                     cells = tuple(runs[heading][number].get((kind, each), "") for each in model.positions)
                     groups.setdefault(cells, []).append(_shown(kind))
-                lines += [f"| `{name}={word}` | {', '.join(k)} | {' | '.join(cells)} |" for cells, k in groups.items()]
+                lines += [
+                    f"| `{name}={word}` | {', '.join(kinds[at : at + _IN_A_LINE])} | {' | '.join(row)} |"
+                    for row, kinds in groups.items()
+                    for at in range(0, len(kinds), _IN_A_LINE)
+                ]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 

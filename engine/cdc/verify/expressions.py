@@ -101,7 +101,8 @@ def _postgres(source: str, kind: pa.DataType, column: str) -> str | None:
     if pa.types.is_integer(kind):
         return _postgres_micros(column) if source == "interval" else f"{column}::text"
     if pa.types.is_floating(kind):
-        return f"encode(float8send({column}::float8), 'hex')"
+        number = f"{column}::numeric" if source == "money" else column  # which has no cast of its own
+        return f"encode(float8send({number}::float8), 'hex')"
     if pa.types.is_decimal(kind):
         return f"trim_scale({column}::numeric * 1{'0' * kind.scale})::text"
     if pa.types.is_timestamp(kind):

@@ -10,6 +10,7 @@ from tests.stores.type_model import all_runs, on_page, page_tables
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # eight connectors, on machines with other work
 def test_each_cell_of_the_page_is_what_the_source_shows(
     connect: KafkaConnect, broker: Broker, postgres: str, mysql: str, tmp_path: Path
 ) -> None:
