@@ -23,6 +23,7 @@ from engine.cdc.records.routing import RefusedRecordError
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows
 from engine.cdc.report import BatchReport, TableReport
+from engine.cdc.rules.names import check_nameable
 from engine.cdc.rules.transactions import CutDecision
 from engine.cdc.settings import CUT, ISOLATE, CdcSettings
 from engine.cdc.state import (
@@ -263,7 +264,7 @@ class CdcBatches:
                 self._tables.drop(name)
                 self._state.put(name, CdcTableState(parked=state.parked))
                 state = self._state.table(name)
-            self._tables.exists(name, tuple(each.source for each in work.shares))
+            check_nameable(name, tuple(each.source for each in work.shares))
             position = self._position(work.name)
             continued = state.parked if goes_on or awaited is not None else None
             stood = dict(position.offsets)

@@ -82,9 +82,9 @@ class CdcTables:
         """``database.table``."""
         return f"{self.settings.database}.{name}"
 
-    def exists(self, name: str, sources: Sequence[SourceTable] = ()) -> bool:
-        """Whether the table is there. Raises: InvalidInputError: no table can have the name, see ``check_nameable``."""
-        check_nameable(name, sources)
+    def exists(self, name: str) -> bool:
+        """Whether the table is there. Raises: InvalidInputError: no table can have the name."""
+        check_nameable(name)
         return self.catalog.table_exists(self.full_name(name))
 
     def open(self, name: str) -> Table:

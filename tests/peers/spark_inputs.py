@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -126,6 +127,8 @@ class Side:
             rows = sorted(str([_plain(value) for value in row]) for row in frame.collect())
         except PySparkException as error:
             return f"error {error.getCondition() or type(error).__name__}"
+        except Py4JJavaError as error:
+            return f"error {error.java_exception.getClass().getName()}"
         except (ValueError, OverflowError):  # Python has no such time
             return "error of Python's times"
         return [str(names), *(row.replace(self.catalog, "catalog") for row in rows)] if rows else [str(names)]
