@@ -124,7 +124,9 @@ def end_of_batches(log: TableLog, bucket: int, start: int, end: int) -> int:
 def _markers(log: TableLog, bucket: int, start: int, end: int) -> Iterator[CommitMarker | None]:
     """Of the records between two offsets that have a header, in order; None: it is no marker of the table."""
     wanted = LogRange(bucket=bucket, start_offset=start, end_offset=end)
-    for records in read_range(log.properties, topic=log.topic, log_range=wanted, columns=("offset", MARKER.name)):
+    for records in read_range(
+        log.properties, topic=log.topic, log_range=wanted, columns=("offset", MARKER.name), is_one=end - start == 1
+    ):
         found = records.filter(records[MARKER.name].is_valid())
         for header, offset in zip(found[MARKER.name].to_pylist(), found["offset"].to_pylist(), strict=True):
             yield own_marker(header, offset, bucket=bucket, table_id=log.table_id, key=log.key)
