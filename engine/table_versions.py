@@ -5,6 +5,7 @@ A method has the word of its command and procedure: ``table.tags.create("eod")``
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -116,8 +117,7 @@ class Tags(_Kept):
 
     def rollback(self, name: str, *, force: bool = False, dry_run: bool = False) -> RollbackPlan:
         """Take the table back to a tag; later snapshots and tags go for good. See ``roll_back_to``."""
-        store = self._store
-        return roll_back_to(store, store.snapshots.tag(name), force=force, dry_run=dry_run)
+        return roll_back_to(self._table.files, self._store.snapshots.tag(name), force=force, dry_run=dry_run)
 
     def diff(self, name: str, after: str | int = LATEST) -> Difference:
         """What differs between a tag and another state, by key; see ``Table.diff``."""
@@ -295,11 +295,14 @@ def snapshot_history(store: TableStore, limit: int | None = None) -> Sequence[Sn
     return [each for each in found if each is not None]  # one may expire meanwhile
 
 
-def roll_back_to(store: TableStore, target: Snapshot, *, force: bool = False, dry_run: bool = False) -> RollbackPlan:
+def roll_back_to(table: FileTable, target: Snapshot, *, force: bool = False, dry_run: bool = False) -> RollbackPlan:
     """Take a table back to an older snapshot; later snapshots and tags go for good, and files that only they use.
 
+    With a log the older rows become the newest by a commit, which its readers follow, since records of a log stay.
+    Later tags go; later snapshots go when they expire.
+
     Args:
-        store: of the table, without a log: what was written to a log cannot be taken back.
+        table: the table.
         target: of the same branch.
         force: also when a stream has just written, or named readers are further: these are set back.
         dry_run: only say what would go.
@@ -311,6 +314,7 @@ def roll_back_to(store: TableStore, target: Snapshot, *, force: bool = False, dr
         InvalidInputError: the rollback would cost another reader or writer its state, and ``force`` is not given.
         ConflictError: others committed meanwhile: nothing was removed, run it again.
     """
+    store = table.store
     plan = plan_rollback(store, target)
     if plan.objections and not force and not dry_run:
         raise InvalidInputError(
@@ -318,6 +322,11 @@ def roll_back_to(store: TableStore, target: Snapshot, *, force: bool = False, dr
             f"cause='{'; '.join(plan.objections)}' "
             "fix='use rollback_to_as_latest, which costs no one anything, or say force => true'"
         )
+    if not dry_run and store.has_log:
+        done, _ = restore_rows(table, target)  # first: a tag that is left says that the rollback is to be run again
+        for each in plan.removals:
+            tags.delete_tag(store, each.reference.name)
+        return plan if done.snapshot is None else replace(plan, current_id=done.snapshot.id)
     if not dry_run and (plan.removals or find_run(store) is not None):
         roll_back(store, plan)
     return plan

@@ -110,12 +110,12 @@ def kept_records(
 def end_of_batches(log: TableLog, bucket: int, start: int, end: int) -> int:
     """The end of the last batch, or chunk of one, between two offsets of a bucket; ``start``: there is none.
 
-    Raises: UnavailableError: no progress in time.
+    Of a log without a key nothing is known: that is ``end``. Raises: UnavailableError: no progress in time.
     """
-    if end - start <= 1:
+    if log.key is None or end - start <= 1:
         return end
     with suppress(CorruptDataError):  # the last record is no batch's
-        tail = replace(log, key=None if log.key is None or log.key.secret is None else log.key).tail(bucket)
+        tail = replace(log, key=None if log.key.secret is None else log.key).tail(bucket)
         if not tail.is_foreign:
             return end
     return max((each.end_offset for each in _markers(log, bucket, start, end) if each is not None), default=start)
@@ -124,7 +124,9 @@ def end_of_batches(log: TableLog, bucket: int, start: int, end: int) -> int:
 def _markers(log: TableLog, bucket: int, start: int, end: int) -> Iterator[CommitMarker | None]:
     """Of the records between two offsets that have a header, in order; None: it is no marker of the table."""
     wanted = LogRange(bucket=bucket, start_offset=start, end_offset=end)
-    for records in read_range(log.properties, topic=log.topic, log_range=wanted, columns=("offset", MARKER.name)):
+    for records in read_range(
+        log.properties, topic=log.topic, log_range=wanted, columns=("offset", MARKER.name), is_one=end - start == 1
+    ):
         found = records.filter(records[MARKER.name].is_valid())
         for header, offset in zip(found[MARKER.name].to_pylist(), found["offset"].to_pylist(), strict=True):
             yield own_marker(header, offset, bucket=bucket, table_id=log.table_id, key=log.key)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _HELPER: Final = "org.apache.spark.sql.execution.command.ViewHelper"
 _LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
+_kept: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()  # by context, what knows the rows that it keeps
 _views: "WeakKeyDictionary[Any, _ViewParts]" = WeakKeyDictionary()
 
 
@@ -106,7 +107,12 @@ def heap_bytes(spark: "SparkSession") -> int:
 def keeps_rows(spark: "SparkSession") -> bool:
     """Whether the application keeps rows of any frame or table: ``cache()``, ``CACHE TABLE``."""
     session = jvm_session(spark)
-    return session is not None and not session.sharedState().cacheManager().isEmpty()
+    if session is None:
+        return False
+    found = _kept.get(spark.sparkContext)
+    if found is None:
+        found = _kept[spark.sparkContext] = session.sharedState().cacheManager()
+    return not found.isEmpty()
 
 
 def planned_bytes(frame: "DataFrame") -> int:

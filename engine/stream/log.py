@@ -51,15 +51,13 @@ class StreamLog:
         Raises: CorruptDataError: another table has the topic.
         """
         ends = self._topics.end_offsets(self._log.topic, self._buckets)
-        if any(ends[bucket] != end for bucket, end in self._looked_at.items()) or not self._looked_at:
+        moved = {bucket: end for bucket, end in ends.items() if self._looked_at.get(bucket) != end}
+        if moved:
             self._log.check_owner(known, ends)
-        for bucket, end in ends.items():
+        for bucket, end in moved.items():
             start = max(known.get(bucket, 0), self._batches_end.get(bucket, 0))
-            if self._log.key is None:
-                self._batches_end[bucket] = end
-            elif self._looked_at.get(bucket) != end:
-                self._batches_end[bucket] = end_of_batches(self._log, bucket, min(start, end), end)
-                self._looked_at[bucket] = end
+            self._batches_end[bucket] = end_of_batches(self._log, bucket, min(start, end), end)
+            self._looked_at[bucket] = end
         return LogOffsets(self._batches_end)
 
     def earliest(self) -> LogOffsets:

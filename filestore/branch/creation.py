@@ -16,6 +16,7 @@ from filestore.layout.paths import TablePaths
 from filestore.maintenance.rollback_run import is_tag_leaving
 from filestore.options.flink_log import without_log_system
 from filestore.options.table_options import TableOptions, canonical_options, check_option
+from filestore.refs.pending_tags import is_leaving
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import off_main_log
 from filestore.snapshot.left_logs import leaving_log
@@ -133,7 +134,8 @@ def _without(body: bytes, *keys: str) -> bytes:
 def _check_tag_still_exists(store: TableStore, origin: BranchOrigin) -> None:
     """Check that the tag was copied before it, and the files that only it used, were deleted."""
     kept = store.snapshots.find_tag(origin.tag or "")
-    if kept is None or kept.id != origin.snapshot_id or is_tag_leaving(store, origin.tag or ""):
+    name = origin.tag or ""
+    if kept is None or kept.id != origin.snapshot_id or is_tag_leaving(store, name) or is_leaving(store, name):
         raise ConflictError(
             f"the tag was deleted while a branch was created from it: table={store.name} tag={origin.tag} "
             f"snapshot={origin.snapshot_id} fix=start at another one"

@@ -18,7 +18,7 @@ from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 DATABASE_SUFFIX: Final = ".db"
 PLACES_DIRECTORY: Final = ".places"
 """Directory in that of a database, with notes of the tables that lie elsewhere: ``.places/<table>/place``."""
-_NOTE: Final = "place"
+PLACE_NOTE: Final = "place"
 _VERSION: Final = 1
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
@@ -241,7 +241,7 @@ class DirectoryNames:
         self._io.move_directory(old, new)
 
     def _note(self, database: str, table: str) -> str:
-        return f"{self.database_path(database)}/{PLACES_DIRECTORY}/{table}/{_NOTE}"
+        return f"{self.database_path(database)}/{PLACES_DIRECTORY}/{table}/{PLACE_NOTE}"
 
     def _noted(self, database: str, table: str) -> TablePlace | None:
         path = self._note(database, table)

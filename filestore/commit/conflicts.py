@@ -13,7 +13,7 @@ from typing import Final, Generic, Self, TypeVar, overload
 from filestore.commit.committable import Committable, discard
 from filestore.index.index_manifest import index_conflict, missing_delete_target
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
-from filestore.scan.snapshot_files import changelog_entries, changes_since, live_files, live_files_of_partitions
+from filestore.scan.snapshot_files import changelog_of, changes_since, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple
@@ -127,7 +127,7 @@ def discard_changes(candidate: Candidate, done: Snapshot) -> None:
     if candidate.changes is None:
         return  # which commit it was is not known: it may be this one
     store = candidate.store
-    kept = {store.file_path(each.partition, each.bucket, each.file) for each in changelog_entries(store, done)}
+    kept = {store.file_path(each.partition, each.bucket, each.file) for each in changelog_of(store, done)}
     for message in candidate.committable.messages:
         paths = {each: store.file_path(message.partition, message.bucket, each) for each in message.changelog_files}
         others = tuple(each for each, path in paths.items() if path not in kept)

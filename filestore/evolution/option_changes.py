@@ -15,8 +15,8 @@ FIXED_BY_LOG: Final = frozenset(
      "log.consistency", "log.changelog-mode", "log.system.partitions"}
 )  # fmt: skip
 _NOT_IN_SCHEMA: Final = {
-    "path": "a table's name determines its directory",
-    "file.path": "a table's name determines its directory",
+    "path": "a table stays in its directory",
+    "file.path": "a table stays in its directory",
 }
 
 

@@ -59,12 +59,13 @@ class RollbackPlan:
     target_tag: str | None  # the tag that keeps it, if the snapshot itself has expired
     previous_id: int | None  # the newest snapshot before the rollback
     removals: tuple[Removal, ...]  # newest first; tags before their snapshot
+    current_id: int  # the newest snapshot behind it: the target, or the commit of a table with a log
     objections: tuple[str, ...]  # reasons against it, unless forced
     elsewhere: frozenset[LiveReference] = frozenset()  # of other branches, which may share what is removed
 
 
 def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = True) -> RollbackPlan:
-    """Plan the rollback to a snapshot, without effects.
+    """Plan the rollback to a snapshot, without effects; of a table with a log only later tags go.
 
     Args:
         store: the table, on the branch to roll back.
@@ -72,15 +73,9 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
         with_files: also find the files to delete.
 
     Raises:
-        InvalidInputError: it is not possible: the table has a log, or a branch or savepoint is newer than the target.
+        InvalidInputError: it is not possible: a branch or savepoint is newer than the target.
         CorruptDataError: another live reference has missing files, so the files it uses are unknown.
     """
-    if store.has_log:
-        raise InvalidInputError(
-            f"records in a log cannot be undone: table={store.name} snapshot={target.id} "
-            "fix='use rollback_to_as_latest (fluvial rollback-to-as-latest), which makes the older rows the newest "
-            "ones by a new commit'"
-        )
     live = all_references(store)
     later = [each for each in live if each.branch == store.paths.branch and each.snapshot_id > target.id]
     for reference in later:
@@ -96,6 +91,8 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
                 f"a newer branch or savepoint prevents the rollback: table={store.name} "
                 f"snapshot={target.id} later={reference} fix='{fix} first, or use rollback_to_as_latest'"
             )
+    if store.has_log:
+        later = [each for each in later if each.kind in TAG_KINDS]
     run, line = find_run(store), store.snapshots.line()
     is_begun = run is not None and run.is_decided and run.goes_to(target.ref)  # then expiries wait for it
     target_tag = _tag_of(store, target)
@@ -116,7 +113,8 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
         target_tag=None if store.snapshots.find_ref(target.ref) is not None else target_tag,
         previous_id=store.snapshots.latest_id(),
         removals=removals,
-        objections=tuple(_objections(store, target, [each.snapshot for each in removals])),
+        current_id=(store.snapshots.latest_id() or 0) + 1 if store.has_log else target.id,
+        objections=() if store.has_log else tuple(_objections(store, target, [each.snapshot for each in removals])),
         elsewhere=frozenset(each for each in live if each.branch != store.paths.branch),
     )
 
@@ -138,6 +136,11 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
         OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
         UnavailableError: a file system error: plan again, or run repair where the message says so.
     """
+    if store.has_log:
+        raise InvalidInputError(
+            f"records in a log cannot be undone: table={store.name} snapshot={plan.target.id} "
+            "fix='write the older rows by a new commit: rollback_to_as_latest'"
+        )
     store = store.as_found
     mine = RollbackRun(run=store.names.uuid(), target=plan.target.ref)
     try:

@@ -11,7 +11,7 @@ from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import ManifestFileMeta
 from filestore.refs.deciding import Deciders
 from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
-from filestore.scan.snapshot_files import changelog_entries, delta_entries, live_files, live_files_of_partitions
+from filestore.scan.snapshot_files import changelog_of, delta_entries, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -100,7 +100,7 @@ def added_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
 
 def changelog_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The changelog files of a commit in existing manifests."""
-    return [each for entry in changelog_entries(store, snapshot) for each in _sizes(store, entry)]
+    return [each for entry in changelog_of(store, snapshot) for each in _sizes(store, entry)]
 
 
 def data_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
@@ -249,13 +249,13 @@ class FileReferences:
     def _data(self, store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
         if reference.kind is ReferenceKind.CHANGELOG:
             is_own = snapshot.changelog_manifest_list is not None or changes_list(store, snapshot) is None
-            entries = changelog_entries(store, snapshot) if is_own else _added(store, snapshot)
+            entries = changelog_of(store, snapshot) if is_own else _added(store, snapshot)
         elif self._partitions is None:
             entries = live_files(store, snapshot)
         else:
             entries = live_files_of_partitions(store, snapshot, self._partitions)
         if reference.kind is ReferenceKind.SNAPSHOT:
-            entries = [*entries, *changelog_entries(store, snapshot)]
+            entries = [*entries, *changelog_of(store, snapshot)]
         return {path for entry in entries for path in _paths(store, entry)}
 
 
@@ -263,7 +263,7 @@ _FilesOf = Callable[[TableStore, LiveReference, Snapshot], set[str]]
 
 
 def _added_data(store: TableStore, _reference: LiveReference, snapshot: Snapshot) -> set[str]:
-    entries = [*_added(store, snapshot), *changelog_entries(store, snapshot)]
+    entries = [*_added(store, snapshot), *changelog_of(store, snapshot)]
     return {path for entry in entries for path in _paths(store, entry)}
 
 

@@ -9,14 +9,15 @@ its own files are missing, an expiry had claimed them before, and the check fail
 
 What ends a branch, or replaces main, seals it before it looks for tags and savepoints; what creates or removes one
 looks for a seal after it did. So one of the two sees the other. Likewise what replaces a tag looks for it behind its
-pending file, which says so, and what takes a tag's name away looks for such files after it did.
+pending file, which says so, and what takes a tag's name away looks for such files after it did. What takes it away says
+so before, by a pending file too, and then looks for branches; what creates a branch looks for such files at its end.
 
 A rollback to a snapshot that only a tag keeps holds that one by a pending file of its own until it ends, which no
 cleaning deletes: whatever becomes of the tag behind it, the files stay.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from filestore.io.file_io import delete_leftover
@@ -31,6 +32,7 @@ _PREFIX: Final = ".pending-"  # hidden from engines that parse every name of the
 _SUFFIX: Final = ".tmp"  # what orphan cleaning deletes when it is old
 _HELD: Final = ".held"  # instead: of a rollback that has not ended
 _REPLACING: Final = "replacing-"  # an existing tag, not a new one
+_LEAVING: Final = "leaving-"  # of a tag that is deleted or renamed
 
 
 def pending_path(paths: TablePaths, name: str) -> str:
@@ -113,6 +115,23 @@ def with_pending_tag(
             undo(store)
             raise _expired(store, name, snapshot, purpose)
     delete_leftover(store.io, path)
+
+
+@contextmanager
+def leaving(store: TableStore, name: str, snapshot: Snapshot) -> Iterator[None]:
+    """Delete or rename a tag inside, behind a look for branches: one that is created from it meanwhile is refused."""
+    path = pending_path(store.paths, f"{_PREFIX}{name}.{_LEAVING}{store.names.uuid()}{_SUFFIX}")
+    store.io.write_new(path, snapshot.to_json().encode())
+    try:
+        yield
+    finally:
+        remove_leftover(store, path)
+
+
+def is_leaving(store: TableStore, name: str) -> bool:
+    """Whether a tag is being deleted, renamed or moved, or who did so has died."""
+    named = (_parts(file_name)[1] for file_name, tag in pending_tags(store) if tag == name)
+    return any(unique.startswith((_LEAVING, _REPLACING)) for unique in named)
 
 
 def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import FileReferences, FileSize, data_files, metadata_files
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references
-from filestore.refs.pending_tags import check_gone, check_open
+from filestore.refs.pending_tags import check_gone, check_open, leaving
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -89,7 +89,8 @@ def delete_unreferenced(
         snapshot: the snapshot that these references keep.
         is_deleted: whether a reference is one of those to delete.
         source: path of the reference to delete, for messages.
-        remove: deletes the references. It gets the table as it is found: whether that is gone is looked at behind it.
+        remove: looks for branches, and deletes the references. It gets the table as it is found: whether that is gone
+            is looked at behind it.
         dry_run: only find the files.
 
     Raises:
@@ -101,8 +102,9 @@ def delete_unreferenced(
     unused = unused_files(store, snapshot, is_deleted=is_deleted, source=source)
     if not dry_run:
         store = store.as_found
-        remove(store)
-        check_gone(store, name, "deleted")
+        with leaving(store, name, snapshot):
+            remove(store)
+            check_gone(store, name, "deleted")
         unused = delete_unused_of(store, snapshot, source=source)
     return unused
 

@@ -42,7 +42,7 @@ def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
         return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
 
 
-def changelog_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+def changelog_of(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     """The changelog files of a commit, of manifests that are still there."""
     if snapshot.changelog_manifest_list is None:
         return []

@@ -113,6 +113,7 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
     source = store.paths.savepoint(savepoint_id)
 
     def remove(store: TableStore) -> None:
+        check_no_branch(store, savepoint.tag_name, savepoint.snapshot)
         record_origin(store)
         if savepoint_id == max(savepoint_ids(store), default=0):
             store.io.replace(_latest_path(store), str(savepoint_id).encode())

@@ -21,7 +21,14 @@ from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import check_gone, check_open, remove_foreign, remove_leftover, with_pending_tag
+from filestore.refs.pending_tags import (
+    check_gone,
+    check_open,
+    leaving,
+    remove_foreign,
+    remove_leftover,
+    with_pending_tag,
+)
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_unreferenced, delete_unused_of
 from filestore.snapshot.snapshot import Snapshot
@@ -154,6 +161,7 @@ def replace_tag(store: TableStore, name: str, *, snapshot_id: int | None = None,
     def move(store: TableStore) -> None:
         nonlocal old, old_body
         old, old_body = read_tag(store, name), _tag_file(store, name)  # behind the pending tag: see ``pending_tags``
+        check_no_branch(store, old.name, old.snapshot)
         store.io.replace(path, body)
 
     def undo(store: TableStore) -> None:
@@ -186,15 +194,17 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     check_open(store, name, "renamed")
     record_origin(store)
     path = store.paths.tag(target)
-    if not store.io.create_exclusive(path, _tag_file(store, name)):
-        raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
-    store.io.delete(store.paths.tag(name))
-    try:
-        check_gone(store, name, "renamed")
-    except OutcomeUnknownError:
-        if not store.is_as_opened():
-            remove_leftover(store, path)
-        raise
+    with leaving(store, name, old.snapshot):
+        check_no_branch(store, old.name, old.snapshot)
+        if not store.io.create_exclusive(path, _tag_file(store, name)):
+            raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
+        store.io.delete(store.paths.tag(name))
+        try:
+            check_gone(store, name, "renamed")
+        except OutcomeUnknownError:
+            if not store.is_as_opened():
+                remove_leftover(store, path)
+            raise
     store.refs_changed()
     return replace(old, name=target)
 
@@ -225,6 +235,7 @@ def release_tag(store: TableStore, name: str, *, body: bytes | None = None, dry_
     path = store.paths.tag(name)
 
     def remove(store: TableStore) -> None:
+        check_no_branch(store, tag.name, tag.snapshot)
         if body is None:
             store.delete_as_opened(path)
         elif not store.delete_own(path, body):

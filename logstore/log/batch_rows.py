@@ -9,27 +9,23 @@ Where compaction of the topic has removed a marker, the rows of its batch are be
 and are kept.
 """
 
-import logging
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import KafkaException, Message
+from numpy.typing import NDArray
 
 from logstore.log.control_record import header_of
 from logstore.log.marker import CommitMarker, decode_marker
 from logstore.log.marker_key import MarkerKey
 from lsm.errors import CorruptDataError
 
-logger = logging.getLogger("fluvial.log")
-
 OffsetRun = tuple[int, int]
 """Offsets: the first, and the one behind the last."""
-
-_HELD_RECORDS: Final = 32_768
-_HELD_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +114,7 @@ def _is_next_chunk(marker: CommitMarker, last: CommitMarker) -> bool:
 
 
 class BatchRows:
-    """Leaves out what is not the table's, of one range of a bucket. It holds at most some 32,768 records or 16 MiB."""
+    """Leaves out what is not the table's, of one range of a bucket. It holds at most two batches that are undecided."""
 
     def __init__(
         self, *, marker_at: Callable[[bytes | None, int], CommitMarker | None], look_ahead: Callable[[int], Decided]
@@ -135,27 +131,33 @@ class BatchRows:
         self._last: CommitMarker | None = None
         self.left_out = 0  # records
 
-    def of(self, records: Iterator[list[Any]]) -> Iterator[list[Any]]:
-        """The rows of batches, and control records, of messages in the order of the log.
+    def watched(self, records: Iterable[list[Any]]) -> Iterator[list[Any]]:
+        """The same messages, in the order of the log, with their markers noted."""
+        for messages in records:
+            self._look_at(messages)
+            yield messages
 
-        Raises: KafkaException of ``records``, once all that came before it is decided and returned.
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the table, and control records, of batches of messages that were watched.
+
+        Args:
+            batches: with ``offset``.
+
+        Raises: KafkaException of ``batches``, once all that came before it is decided and returned.
         """
-        held: deque[list[Any]] = deque()
-        size_bytes, failure = 0, None
+        held: deque[pa.RecordBatch] = deque()
+        failure = None
         try:
-            for messages in records:
-                held.append(messages)
-                self._look_at(messages)
+            for batch in batches:
+                held.append(batch)
                 yield from self._decided(held)
-                size_bytes = size_bytes + sum(map(len, messages)) if held else 0
-                if size_bytes > _HELD_BYTES or sum(map(len, held)) > _HELD_RECORDS:
-                    self._decide(self._look_ahead(held[0][0].offset()))
+                if len(held) > 1:
+                    self._decide_first(held)
                     yield from self._decided(held)
-                    size_bytes = 0
         except KafkaException as error:
             failure = error
         while held:
-            self._decide(self._look_ahead(held[0][0].offset()))
+            self._decide_first(held)
             yield from self._decided(held)
         if failure is not None:
             raise failure
@@ -173,30 +175,33 @@ class BatchRows:
                     self._decide(decided_by(marker, self._last))
                 self._last = marker
 
+    def _decide_first(self, held: deque[pa.RecordBatch]) -> None:
+        self._decide(self._look_ahead(held[0]["offset"][0].as_py()))
+
     def _decide(self, known: Decided) -> None:
         first, behind = max(self._end, known.strangers[0]), known.strangers[1]
         if first < behind:
             self._strangers.append((first, behind))
         self._end = max(self._end, known.end_offset)
 
-    def _decided(self, held: deque[list[Any]]) -> Iterator[list[Any]]:
-        while held and held[0][0].offset() < self._end:
-            messages = held.popleft()
-            if messages[-1].offset() >= self._end:
-                place = bisect_left(messages, self._end, key=Message.offset)
-                held.appendleft(messages[place:])
-                messages = messages[:place]
-            rows = self._rows_of(messages)
-            if rows:
+    def _decided(self, held: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while held and held[0]["offset"][0].as_py() < self._end:
+            batch = held.popleft()
+            offsets = batch["offset"].to_numpy()
+            if offsets[-1] >= self._end:
+                place = int(np.searchsorted(offsets, self._end))
+                held.appendleft(batch.slice(place))
+                batch, offsets = batch.slice(0, place), offsets[:place]
+            rows = self._rows_of(batch, offsets)
+            if rows.num_rows:
                 yield rows
 
-    def _rows_of(self, messages: list[Any]) -> list[Any]:
-        first, last = messages[0].offset(), messages[-1].offset()
-        while self._strangers and self._strangers[0][1] <= first:
+    def _rows_of(self, batch: pa.RecordBatch, offsets: NDArray[np.int64]) -> pa.RecordBatch:
+        while self._strangers and self._strangers[0][1] <= offsets[0]:
             self._strangers.popleft()
-        runs = [run for run in self._strangers if run[0] <= last]
+        runs = [run for run in self._strangers if run[0] <= offsets[-1]]
         if not runs:
-            return messages
-        rows = [each for each in messages if not any(start <= each.offset() < stop for start, stop in runs)]
-        self.left_out += len(messages) - len(rows)
-        return rows
+            return batch
+        is_row = ~np.logical_or.reduce([(offsets >= start) & (offsets < stop) for start, stop in runs])
+        self.left_out += int(np.count_nonzero(~is_row))
+        return batch.filter(pa.array(is_row))

@@ -38,6 +38,11 @@ BATCH_BYTES: Final = 16 << 20
 
 _CONSUME: Final = 1000  # more at once is slower: messages no longer fit the CPU cache
 _PIECES_PER_BATCH: Final = 8  # a batch may exceed the requested size by less than this fraction
+_LOOK: Final[Mapping[str, Any]] = {
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 1 << 16,
+    "fetch.wait.max.ms": 20,
+}
 _WAIT_S: Final = 0.2
 _EXPLAIN_S: Final = 1.0  # without progress: may this client see the topic?
 
@@ -67,6 +72,7 @@ def read_range(
     timeout_s: float = OPERATION_TIMEOUT_S,
     kept: RangeConsumers | None = None,
     rows: BatchRows | None = None,
+    is_one: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Committed records of one bucket in offset order, as non-empty batches.
 
@@ -85,6 +91,7 @@ def read_range(
         timeout_s: maximum time without progress.
         kept: of a reader of many ranges: its consumer is taken from there, and left there behind the range.
         rows: leaves out what is not a table's. None: the records of all programs.
+        is_one: a look at a record, behind which nothing is fetched ahead.
 
     Raises:
         RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest
@@ -97,13 +104,12 @@ def read_range(
     standing = None if kept is None else kept.take(topic, log_range.bucket, log_range.start_offset)
     if standing is None:
         notes = ErrorNotes()
-        consumer = properties.consumer(notes, **({} if kept is None else kept.properties))
+        consumer = properties.consumer(notes, **(_LOOK if is_one else {} if kept is None else kept.properties))
         standing = KeptConsumer(consumer=consumer, notes=notes)
     reading = _Reading(standing, topic, log_range, timeout_s, properties.environment)
     is_read = False
     try:
-        records = reading.records() if rows is None else rows.of(reading.records())
-        yield from _batches(records, columns, batch_rows, batch_bytes)
+        yield from _of_table(reading.records(), columns, batch_rows, batch_bytes, rows)
         is_read = True
     except KafkaException as error:
         raise reading.explained(error) from error
@@ -291,6 +297,18 @@ _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
     DELETED_KEY.name: _deleted_keys,
     MARKER.name: partial(map, header_of),
 }
+
+
+def _of_table(
+    records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int, rows: BatchRows | None
+) -> Iterator[pa.RecordBatch]:
+    """As ``_batches``, of the rows of one table."""
+    if rows is None:
+        yield from _batches(records, columns, batch_rows, batch_bytes)
+        return
+    more = [name for name in ("offset",) if name not in columns]
+    for batch in rows.of(_batches(rows.watched(records), [*columns, *more], batch_rows, batch_bytes)):
+        yield batch.select([*columns]) if more else batch
 
 
 def _batches(

@@ -49,7 +49,7 @@ def _apt(play: Play, chance: random.Random, name: str) -> Step | None:
     match name:
         case "rollback" | "wait" | "expire" | "rescale" | "restore" | "overwrite":
             return follows
-        case "drop" | "rename" | "add" | "widen":
+        case "drop" | "rename" | "add" | "widen" | "grow":
             return _one_of(
                 chance, follows, differs, ("snapshot", {"at": at}), ("tagged", {"name": chance.choice("xy")})
             )
@@ -289,6 +289,9 @@ def _versions(play: Play, chance: random.Random) -> Step:
 
 def _columns(play: Play, chance: random.Random) -> Step | None:
     slots = [each.slot for each in play.main.content.columns if each.slot not in (*play.shape.key, "op", "t")]
+    if play.cell["new columns"] == "added" and chance.random() < 0.5:
+        rows = [{**row, "new": chance.choice([None, 1, 2])} for row in _rows(play, chance)]
+        return "grow", {"rows": rows, "name": chance.choice("nm"), "wide": chance.random() < 0.4}
     if not slots:
         return "add", {"name": "n"}
     slot = chance.choice(slots)

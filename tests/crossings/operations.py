@@ -160,9 +160,15 @@ def rollback(play: Play, at: int | None = None, tag: str | None = None) -> None:
     number = line.tag_ids[tag] if tag is not None else _some(sorted(line.states), at or 0)
     state = line.tags[tag] if tag is not None else line.states[number]
     has_log = play.shape.has_log
-    words = ("log",) if has_log else ("branch", "savepoint", "bucket")
-    with refusable(*words, must=has_log):
+    gone = {each.slot for each in state.content.columns} - {each.slot for each in line.content.columns}
+    words = ("branch", "savepoint", "bucket", *(("dropped", "no column", "column", "compacted") if has_log else ()))
+    with refusable(*words, must=has_log and bool(gone)):
         procedures.rollback(line.table, snapshot=None if tag else number, tag=tag, force=True)
+    if has_log:  # by a new commit, which its readers follow
+        line.tags = {name: known for name, known in line.tags.items() if line.tag_ids[name] <= number}
+        line.tag_ids = {name: each for name, each in line.tag_ids.items() if each <= number}
+        play.observe(line, replace(state.content, columns=line.content.columns))
+        return
     line.states = {each: known for each, known in line.states.items() if each <= number}
     line.tags = {name: known for name, known in line.tags.items() if line.tag_ids[name] <= number}
     line.tag_ids = {name: each for name, each in line.tag_ids.items() if each <= number}
@@ -202,6 +208,26 @@ def add(play: Play, name: str, branch: str = MAIN) -> None:
     play.serial += 1
     new = Column(f"{name}{play.serial}", name, pa.int32())
     line.content = replace(line.content, columns=(*line.content.columns, new))
+
+
+def grow(play: Play, rows: list[Mapping[str, Any]], name: str, wide: bool = False) -> None:
+    """Rows with a column that the table has not, ``new`` is its value, and perhaps a wider one: a writer adds them."""
+    line = play.main
+    if name in line.content.slots() or play.cell["new columns"] == "refused" or play.shape.log_is_as_given:
+        raise SkippedError
+    slot = f"{name}{play.serial + 1}"
+    known = (replace(each, type=pa.int64()) if wide and each.slot == "a" else each for each in line.content.columns)
+    columns = (*known, Column(slot, name, pa.int32()))
+    rows = [{**{key: value for key, value in row.items() if key != "new"}, slot: row["new"]} for row in rows]
+    if "op" in play.shape.types:
+        rows = [{**row, "op": "+I"} for row in rows]
+    records = [("+I", play.values(row, columns)) for row in rows]
+    with refusable("name", "log", "known by all their values"):
+        line.table.write(play.arrow(rows, columns, None))
+    play.serial += 1
+    line.table = play.catalog.table(NAME)
+    line.content = replace(line.content, columns=columns)
+    play.observe(line, line.content.written(records, now_ms=play.clock.ms), is_all_seen=_shows_at_once(play))
 
 
 def drop(play: Play, column: str) -> None:
@@ -402,8 +428,8 @@ Operation = Callable[..., None]
 OPERATIONS: Final[Mapping[str, Operation]] = {
     each.__name__: each
     for each in (
-        write, overwrite, delete, compact, tag, untag, save, unsave, expire, rollback, restore, wait, add, drop, rename,
-        widen, reopen, drop_partition, rescale, clean, manifests, reindex, branch, unbranch, merge,
+        write, overwrite, delete, compact, tag, untag, save, unsave, expire, rollback, restore, wait, add, grow, drop,
+        rename, widen, reopen, drop_partition, rescale, clean, manifests, reindex, branch, unbranch, merge,
     )
 }  # fmt: skip
 """By name; each is called with the history as it is played, and the arguments of its step."""

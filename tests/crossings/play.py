@@ -127,7 +127,7 @@ class Play:
         """A step is done: what later ones refer to."""
         name, given = step
         self.catalog.cluster.settle()
-        if name in ("write", "overwrite") and given.get("branch", MAIN) == MAIN:
+        if name in ("write", "overwrite", "grow") and given.get("branch", MAIN) == MAIN:
             kinds = given.get("kinds") or ["+I"] * len(given["rows"])
             for row, kind in zip(given["rows"], kinds, strict=True):
                 key = tuple(row.get(slot) for slot in self.shape.key)

@@ -5,7 +5,7 @@ the product refuses, and in which words; all other cells are tables.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -80,7 +80,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": ("none", "p", "p,q"),
     "sequence": ("none", "g", "g,h", "g descending"),
     "deletes": ("taken", "ignored", "no -U", "removing"),
-    "functions": ("default", "sum", "count", "extremes", "first"),
+    "functions": ("default", "sum", "count", "extremes", "first", "listed"),
     "groups": ("none", "plain", "summed"),
     "kinds": ("given", "column"),
     "expiry": ("none", "BIGINT", "INT", "TIMESTAMP"),
@@ -112,6 +112,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "bucket function": ("default", "mod"),
     "iceberg": ("no", "2", "3"),
     "lookup": ("as needed", "forced"),
+    "new columns": ("refused", "added"),
 }
 ROW_DECIDING: Final = frozenset(list(PARAMETERS)[:20])
 """Each triple of these occurs; of the others, and between both, each pair."""
@@ -224,7 +225,7 @@ RULES: Final = (
         name="a delete removes or is ignored",
         parameters=("engine", "functions", "deletes"),
         refuses=lambda engine, functions, deletes: (
-            engine == "aggregation" and functions in ("extremes", "first") and deletes == "removing"
+            engine == "aggregation" and functions in ("extremes", "first", "listed") and deletes == "removing"
         ),
         message="a delete cannot both remove the row and be ignored",
     ),
@@ -494,6 +495,7 @@ _MEANT: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("kinds", "column"): {"rowkind.field": "op"},
     ("equal updates", "dropped"): {"changelog-producer.row-deduplicate": "true"},
     ("lookup", "forced"): {"force-lookup": "true"},
+    ("new columns", "added"): {"write.merge-schema": "true", "write.merge-schema.type-widening": "true"},
     ("overwrite", "static"): {"dynamic-partition-overwrite": "false"},
     ("vectors", "on"): {"deletion-vectors.enabled": "true"},
     ("vectors", "wide"): {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"},
@@ -569,8 +571,9 @@ _FUNCTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "count": {"a": "count"},
     "extremes": {"a": "max", "d": "min"},
     "first": {"a": "first_value", "b": "first_non_null_value", "c": "listagg"},
+    "listed": {"b": "collect", "c": "listagg"},  # the former of arrays
 }
-_KEEPS: Final = frozenset({"max", "min", "first_value", "first_non_null_value", "listagg"})
+_KEEPS: Final = frozenset({"max", "min", "first_value", "first_non_null_value", "listagg", "collect"})
 
 
 def _functions(
@@ -586,8 +589,16 @@ def _functions(
     found = {name: default for name in types if name not in used}
     for name, function in _FUNCTIONS[cell["functions"]].items():
         ignores = function in _KEEPS
+        if function == "collect" and cell["type"] != "ARRAY":
+            continue
         found[name] = FieldAggregate(function=function, ignore_retract=ignores)
         options[f"fields.{name}.aggregate-function"] = function
+        if cell["functions"] == "listed":
+            more, option = (
+                ({"distinct": True}, "distinct") if name == "b" else ({"delimiter": "; "}, "list-agg-delimiter")
+            )
+            found[name] = replace(found[name], **more)
+            options[f"fields.{name}.{option}"] = "true" if name == "b" else "; "
         if ignores:
             options[f"fields.{name}.ignore-retract"] = "true"
     return found, options

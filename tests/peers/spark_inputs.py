@@ -6,10 +6,12 @@ which is fetched as other jars are. Their temporary views of constants become ta
 """
 
 import argparse
+import hashlib
 import json
 import re
 import sys
 import tempfile
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -124,6 +127,10 @@ class Side:
             rows = sorted(str([_plain(value) for value in row]) for row in frame.collect())
         except PySparkException as error:
             return f"error {error.getCondition() or type(error).__name__}"
+        except Py4JJavaError as error:
+            return f"error {error.java_exception.getClass().getName()}"
+        except (ValueError, OverflowError):  # Python has no such time
+            return "error of Python's times"
         return [str(names), *(row.replace(self.catalog, "catalog") for row in rows)] if rows else [str(names)]
 
     def end(self) -> None:
@@ -170,23 +177,41 @@ def reason_of(text: str) -> str | None:
     return next((reason for pattern, reason in REASONS if re.search(pattern, text, re.I | re.S)), None)
 
 
+def _mixed(name: str) -> bytes:
+    """An order in which each part of a run has something of all."""
+    return hashlib.sha256(name.encode()).digest()
+
+
 def main(arguments: list[str]) -> int:
     """Returns 1 if a statement differs without a reason."""
     parser = argparse.ArgumentParser(prog="python -m tests.peers.spark_inputs", description=__doc__)
     parser.add_argument("--only", default="", help="inputs whose name begins so")
+    parser.add_argument("--seconds", type=float, default=1e9, help="how long (default: all)")
     given = parser.parse_args(arguments)
+    until_s = time.monotonic() + given.seconds
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as home:
-        conf = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
+        conf = {
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.ui.enabled": "false",
+            "spark.log.level": "OFF",
+            "spark.sql.shuffle.partitions": "2",
+        }
         spark = engine.session("inputs", "local[2]", conf | {"spark.sql.warehouse.dir": f"{home}/spark"})
         engine.install(spark, Catalog(f"{home}/warehouse"))
         inputs = texts()
-        for name in [each for each in inputs if each.startswith(given.only)]:
+        for name in sorted((each for each in inputs if each.startswith(given.only)), key=_mixed):
+            if time.monotonic() > until_s:
+                break
+            counts["inputs"] += 1
             for text, how, ours, theirs in played(spark, name, inputs):
                 reason = reason_of(text)
                 counts["equal" if how is None else f"{how} ({reason})" if reason else how] += 1
                 if how is not None and reason is None:
-                    print(f"{name}: {how}\n{text[:600]}\n  ours   {str(ours)[:500]}\n  theirs {str(theirs)[:500]}\n")
+                    print(
+                        f"{name}: {how}\n{text[:600]}\n  ours   {str(ours)[:500]}\n  theirs {str(theirs)[:500]}\n",
+                        flush=True,
+                    )
         spark.stop()
     print(json.dumps(counts))
     return 1 if {"refused", "accepted", "rows", "error"} & {*counts} else 0

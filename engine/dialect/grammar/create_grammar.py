@@ -37,6 +37,10 @@ _LIKE_PARTS: Final = {
 
 def read_create(cursor: Cursor) -> CreateDatabase | CreateTable | None:
     """What follows CREATE; None when it is Spark's."""
+    if cursor.sees("CATALOG"):
+        raise cursor.problem(
+            "a program opens a catalog, with its options: engine.install(spark, Catalog(warehouse, options), name)"
+        )
     or_replace = cursor.take("OR", "REPLACE")
     if not or_replace and cursor.take_any("DATABASE", "SCHEMA", "NAMESPACE"):
         return _read_database(cursor)

@@ -34,6 +34,8 @@ _EXTENDED: Final = ("EXTENDED", "FORMATTED", "DETAIL")
 
 def read_drop(cursor: Cursor) -> DropTable | DropDatabase | None:
     """What follows DROP; None when it is Spark's."""
+    if cursor.sees("TEMPORARY", "TABLE"):
+        raise cursor.problem("there are no temporary tables: DROP TABLE drops a table, DROP VIEW a temporary view")
     if cursor.take("TABLE"):
         if_exists = cursor.if_exists()
         name = cursor.names("the name of a table")

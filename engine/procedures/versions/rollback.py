@@ -47,7 +47,7 @@ def rollback(
     which disturbs no reader or writer.
 
     Args:
-        table: without a log: what was written to a log cannot be taken back.
+        table: with a log, the older rows come back by a commit, and only later tags go; later snapshots expire.
         snapshot: id of the snapshot to go back to.
         tag: or the tag, also of an expired snapshot.
         version: or either of them as one word, as in VERSION AS OF.
@@ -67,7 +67,7 @@ def rollback(
     if sum(each is not None for each in (snapshot, tag, version)) != 1:
         raise InvalidInputError(f"name one state: table={table.name} snapshot={snapshot} tag={tag} version={version}")
     wanted = Version(snapshot_id=snapshot, tag=tag) if version is None else parse_version(table.store, version)
-    return _told(roll_back_to(table.store, _own(table, wanted), force=force, dry_run=dry_run))
+    return _told(roll_back_to(table.files, _own(table, wanted), force=force, dry_run=dry_run))
 
 
 @procedure(_GONE)
@@ -75,7 +75,7 @@ def rollback_to_timestamp(table: Table, timestamp: MomentText, force: bool = Fal
     """Take a table back to the state of a time, as rollback does.
 
     Args:
-        table: without a log.
+        table: see rollback.
         timestamp: as "2024-01-31 12:30:00", in UTC; the last snapshot committed then or before, else the closest tag.
         force: as of rollback.
         dry_run: only show what would go.
@@ -84,7 +84,7 @@ def rollback_to_timestamp(table: Table, timestamp: MomentText, force: bool = Fal
         One row for each snapshot and tag that went, newest first.
     """
     wanted = Version(time_ms=moment_ms("timestamp", timestamp))
-    return _told(roll_back_to(table.store, _own(table, wanted), force=force, dry_run=dry_run))
+    return _told(roll_back_to(table.files, _own(table, wanted), force=force, dry_run=dry_run))
 
 
 @procedure(_GONE)
@@ -92,7 +92,7 @@ def rollback_to_watermark(table: Table, watermark: int, force: bool = False, dry
     """Take a table back to the last snapshot that is not further than a watermark, as rollback does.
 
     Args:
-        table: without a log.
+        table: see rollback.
         watermark: event time in epoch milliseconds.
         force: as of rollback.
         dry_run: only show what would go.
@@ -106,7 +106,7 @@ def rollback_to_watermark(table: Table, watermark: int, force: bool = False, dry
             f"no snapshot has such an early watermark: table={table.name} watermark={watermark} "
             f"earliest={table.store.snapshots.earliest_id()}"
         )
-    return _told(roll_back_to(table.store, found, force=force, dry_run=dry_run))
+    return _told(roll_back_to(table.files, found, force=force, dry_run=dry_run))
 
 
 def _own(table: Table, wanted: Version) -> Snapshot:
@@ -131,7 +131,7 @@ def _told(plan: RollbackPlan) -> pa.Table:
             "metadata_files": len(each.metadata.all),
             "size_bytes": each.size_bytes,
             "previous_snapshot_id": plan.previous_id or plan.target.id,
-            "current_snapshot_id": plan.target.id,
+            "current_snapshot_id": plan.current_id,
             "objections": "; ".join(plan.objections) or None,
         }
         for each in plan.removals

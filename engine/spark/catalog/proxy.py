@@ -34,9 +34,7 @@ class Proxy:
 
     def equals(self, other: Any) -> bool:
         """Java's; whether it is this object: Spark finds kept rows by it."""
-        if other is None or not self.inside.is_python(other):
-            return False
-        return bool(other.hashCode() == self._number)
+        return other is not None and other.hashCode() == self._number and self.inside.is_python(other)
 
     def toString(self) -> str:
         """Java's; for people."""

@@ -108,7 +108,7 @@ def test_a_list_in_a_message_is_a_list_in_json() -> None:
     }
 
 
-def shown(columns: list[str], rows: list[list[object]], capsys: pytest.CaptureFixture[str]) -> list[str]:
+def printed(columns: list[str], rows: list[list[object]], capsys: pytest.CaptureFixture[str]) -> list[str]:
     output.print_table("", columns, rows, numbers=columns[1:])
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
@@ -118,8 +118,8 @@ def test_a_table_too_wide_for_its_columns_is_printed_a_line_for_each_value(capsy
     name = "manifest-list-301e4b7e-f5df-4de3-9183"
     columns = [f"column {number}" for number in range(6)]
     narrow, wide = [name, 1, None, 2, 3, 4], [name] * 5 + ["[x] \\ and more " * 20]
-    assert len(shown(columns, [narrow, narrow], capsys)) == 6
-    first, *lines = shown(columns, [narrow, wide], capsys)
+    assert len(printed(columns, [narrow, narrow], capsys)) == 6
+    first, *lines = printed(columns, [narrow, wide], capsys)
     assert first == "── 1 of 2 ──"
     assert lines[:3] == [f"column 0  {name}", "column 1  1", "column 2"]
     assert lines[6:8] == ["── 2 of 2 ──", f"column 0  {name}"]
@@ -127,7 +127,7 @@ def test_a_table_too_wide_for_its_columns_is_printed_a_line_for_each_value(capsy
 
 
 def test_counts_have_separators_and_what_names_something_has_none(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(["", "rows", "snapshot id", "barrier"], [["a", 1234567, 1234567, 6494848374849109716]], capsys)
+    lines = printed(["", "rows", "snapshot id", "barrier"], [["a", 1234567, 1234567, 6494848374849109716]], capsys)
     assert [each.strip() for each in lines[-2].split("│")[1:-1]] == ["a", "1,234,567", "1234567", "6494848374849109716"]
 
 

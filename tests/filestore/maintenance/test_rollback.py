@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.refs.removals import TAG_KINDS
 from filestore.snapshot.retention import Retention
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag
@@ -102,12 +103,14 @@ def test_a_tag_whose_snapshot_has_expired_is_the_only_snapshot_then() -> None:
     assert files_there(table) == used_files(table)
 
 
-def test_a_table_with_a_log_does_not_go_back() -> None:
-    """Records of a log stay: the older rows can only be written again."""
+def test_of_a_table_with_a_log_no_snapshot_goes() -> None:
+    """Records of a log stay: the older rows can only be written again, and tags can go."""
     table = grown()
     logged = table.with_options({"log.system": "kafka", "log.kafka.bootstrap.servers": "nowhere:1"})
+    plan = plan_rollback(logged.store, table.store.snapshots.read(1))
+    assert {each.reference.kind for each in plan.removals} <= {*TAG_KINDS}
     with pytest.raises(InvalidInputError, match=r"records in a log cannot be undone: .*rollback_to_as_latest"):
-        plan_rollback(logged.store, table.store.snapshots.read(1))
+        roll_back(logged.store, plan)
 
 
 def test_a_tag_from_which_a_branch_was_made_is_in_the_way() -> None:

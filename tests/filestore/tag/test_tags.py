@@ -5,13 +5,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import count
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filestore.branch.branches import create_branch
+from filestore.branch.branches import create_branch, list_branches
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles
@@ -521,3 +522,52 @@ def test_a_tag_that_is_created_between_the_plan_of_an_expiry_and_its_claim_keeps
     assert table.store.snapshots.ids() == [4]
     assert content(table, tag="late") == {1: 2}
     assert files_there(table) == used_files(table)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("is_branch_first", [True, False], ids=["branch", "tag"])
+@pytest.mark.parametrize("take_away", ["delete", "rename", "move"])
+def test_a_branch_has_its_tag_or_is_refused_whatever_becomes_of_the_tag_meanwhile(
+    take_away: str, is_branch_first: bool
+) -> None:
+    """A tag was deleted behind its look for branches, and one was created from it: it could not be merged any more."""
+    before, outcomes = key_table(bucket="1"), set()
+    before.write(rows((1, 1)))
+    create_tag(before.store, "start")
+    before.write(rows((2, 2)))
+
+    def take(table: FileTable) -> object:
+        match take_away:
+            case "delete":
+                return delete_tag(table.store, "start")
+            case "rename":
+                return rename_tag(table.store, "start", "other")
+        return replace_tag(table.store, "start")
+
+    def branch(table: FileTable) -> object:
+        return create_branch(table.store, "b", tag="start")
+
+    first, second = (branch, take) if is_branch_first else (take, branch)
+    for nth in count(1):
+        table, done = copied(before), []
+
+        def run(operation: Callable[[FileTable], object], table: FileTable, done: list[object] = done) -> None:
+            with suppress(ConflictError, InvalidInputError):
+                operation(table)
+                done.append(operation)
+
+        io = Nth(table.store.io, nth, lambda table=table, run=run: run(second, table))
+        run(first, reopened(table, io))  # type: ignore[arg-type]
+        if io.left > 0:
+            break
+        outcomes.add((branch in done, take in done))
+        found = table.store.snapshots.find_tag("start")
+        assert (found is not None and found.id == 1) is (take not in done)
+        assert [each.name for each in list_branches(table.store)] == (["b"] if branch in done else [])
+        assert content(table) == {1: 1, 2: 2}
+        if branch in done:  # perhaps of the snapshot that the tag was moved to before
+            assert found is not None
+            assert take not in done or take_away == "move"
+            assert content(table.on_branch("b")) == content(table, tag="start")
+    assert (True, False) in outcomes
+    assert (False, True) in outcomes or take_away == "move"

@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from unittest.mock import patch
 
 from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.log import batch_rows
-from logstore.log.batch_rows import BatchRows, decided_ahead, own_marker
+from logstore.log.batch_rows import BatchRows, Decided, decided_ahead, own_marker
 from logstore.log.control_record import HEADER
+from logstore.log.log_reader import _of_table
 from logstore.log.marker import CommitMarker, encode_marker
 from logstore.log.marker_key import MarkerKey
 
@@ -91,7 +90,7 @@ def kept(topic: Topic, start: int, end: int, step: int) -> list[int]:
             if first <= offset < until and header is not None:
                 yield marker_at(header, offset)
 
-    def look_ahead(offset: int) -> batch_rows.Decided:
+    def look_ahead(offset: int) -> Decided:
         behind = next((each for each in topic.ends if each > offset), None)
         return decided_ahead(offset, end=behind, markers=markers, log_end=lambda: topic.next_offset)
 
@@ -102,8 +101,7 @@ def kept(topic: Topic, start: int, end: int, step: int) -> list[int]:
     ]
     lists = (messages[at : at + step] for at in range(0, len(messages), step))
     rows = BatchRows(marker_at=marker_at, look_ahead=look_ahead)
-    with patch.object(batch_rows, "_HELD_RECORDS", 3):
-        found = [message.offset() for each in rows.of(lists) for message in each]
+    found = [each for batch in _of_table(lists, ("offset",), 3, 1 << 20, rows) for each in batch["offset"].to_pylist()]
     assert rows.left_out == len(messages) - len(found)
     return found
 

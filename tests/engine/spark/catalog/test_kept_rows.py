@@ -35,7 +35,7 @@ def by_name(spark: SparkSession, name: str) -> list[DataFrame]:
     return [spark.table(name), spark.read.table(name), spark.sql(f"SELECT * FROM {name}"), spark.table("kept_view")]
 
 
-def ids(frame: DataFrame) -> list[int]:
+def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.collect())
 
 
@@ -57,21 +57,21 @@ def test_kept_rows_are_found_by_every_door_and_read_again_when_the_application_c
     assert spark.catalog.isCached(name)
     for frame in by_name(spark, name):
         assert from_memory(frame)
-        assert ids(frame) == [1, 2]
+        assert numbers_of(frame) == [1, 2]
     spark.sql(f"INSERT INTO {name} VALUES (3, 'c')")
-    assert [ids(frame) for frame in by_name(spark, name)] == [[1, 2, 3]] * 4
+    assert [numbers_of(frame) for frame in by_name(spark, name)] == [[1, 2, 3]] * 4
     spark.sql("SELECT 4L AS id, 'd' AS v").writeTo(name).append()
-    assert [ids(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4]] * 4
+    assert [numbers_of(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4]] * 4
     table = shop.table(name.removeprefix("fluvial."))
     table.write(spark.sql("SELECT 5L AS id, 'e' AS v").toArrow())  # another writer's
-    assert [ids(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4]] * 4
+    assert [numbers_of(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4]] * 4
     spark.sql(f"INSERT INTO {name} SELECT id + 10, v FROM {name} WHERE id = 5")  # a change reads what is there
-    assert [ids(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4, 5, 15]] * 4
+    assert [numbers_of(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4, 5, 15]] * 4
     table.write(spark.sql("SELECT 6L AS id, 'f' AS v").toArrow())
     spark.catalog.refreshTable(name)
-    assert [ids(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4, 5, 6, 15]] * 4
+    assert [numbers_of(frame) for frame in by_name(spark, name)] == [[1, 2, 3, 4, 5, 6, 15]] * 4
     spark.sql(f"SELECT id FROM {name} VERSION AS OF 1").collect()
-    assert ids(spark.sql(f"SELECT id FROM {name} VERSION AS OF 1")) == [1, 2]
+    assert numbers_of(spark.sql(f"SELECT id FROM {name} VERSION AS OF 1")) == [1, 2]
     spark.catalog.uncacheTable(name)
     assert not spark.catalog.isCached(name)
     assert not any(map(from_memory, by_name(spark, name)))
@@ -128,10 +128,10 @@ def test_a_frame_of_rows_keeps_its_state(spark: SparkSession, shop: Catalog, nam
     for frame in frames:
         frame.cache().count()
     spark.sql(f"INSERT INTO {name} VALUES (9, 'x')")
-    assert [ids(frame) for frame in frames] == [[1, 2]] * 2
+    assert [numbers_of(frame) for frame in frames] == [[1, 2]] * 2
     for frame in frames:
         frame.unpersist()
-    assert ids(spark.sql(f"SELECT * FROM {name} WHERE id > 0")) == [1, 2, 9]
+    assert numbers_of(spark.sql(f"SELECT * FROM {name} WHERE id > 0")) == [1, 2, 9]
 
 
 def test_a_plan_says_the_files_and_the_condition_that_left_others_out(spark: SparkSession, name: str) -> None:

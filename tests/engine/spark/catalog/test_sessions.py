@@ -92,7 +92,7 @@ def test_the_settings_of_the_session_name_a_catalog(spark: SparkSession, tmp_pat
 
 @pytest.mark.parametrize("version", ["4.0.1", "4.1.0", "4.4.0", "5.0.0", "4.20.0"])
 def test_another_spark_is_refused_with_what_works_without(version: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"known=4\.2, 4\.3 fix='engine\.sql\(spark, \.\.\.\)"):
+    with pytest.raises(InvalidInputError, match=r"known=4\.2, 4\.3 fix='fluvial\.sql\(spark, \.\.\.\)"):
         check_spark(None, version)  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ def test_a_spark_with_another_inside_is_refused_and_everything_else_works(
     with monkeypatch.context() as patch:
         patch.setattr(SparkInside, member, other)
         with pytest.raises(
-            InvalidInputError, match=r"needs the inside of Spark as it is released: .* fix='engine\.sql"
+            InvalidInputError, match=r"needs the inside of Spark as it is released: .* fix='fluvial\.sql"
         ):
             engine.install(session, catalog, "odd")
     assert count(session, "SELECT count(*) AS n FROM range(3)") == 3

@@ -16,6 +16,7 @@ from engine.procedures import (
     drop_partition,
     expire_partitions,
     reset_log,
+    rollback,
     rollback_to_as_latest,
     sync_log,
     verify,
@@ -335,3 +336,68 @@ def test_a_table_with_a_log_goes_back_across_harmless_changes(catalog: Catalog, 
     catalog.alter_table("d.t", [DropColumn(("m",))])
     with pytest.raises(InvalidInputError, match=r"cause='column n was dropped'"):
         rollback_to_as_latest(catalog.table("d.t"), tag="eod")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [CHANGES, {}, {"changelog-producer": "lookup", "log.changelog-mode": "all"}],
+    ids=["changes", "left out", "all"],
+)
+def test_a_table_with_a_log_is_rolled_back_and_each_reader_follows(
+    catalog: Catalog, options: Mapping[str, str]
+) -> None:
+    """TAG-02, TAG-03: the rows are the tag's, later tags go, and who reads in whatever way ends with these rows."""
+    table = logged_table(catalog, **{key.replace(".", "_"): text for key, text in options.items()})
+    table.write(letters(a1="x", b2="y"))
+    running, latest = Query(catalog.warehouse, "d.t"), Query(catalog.warehouse, "d.t", log_scan="latest")
+    seen, first = running.available(), [*running.available(), *latest.available()]
+    create_tag(table, tag="eod")
+    table.write(letters(b2="wrong", c3="gone"))
+    seen += running.available()
+    create_tag(table, tag="late")
+    table.write(letters(a1="wrong"))
+    create_tag(table, tag="later")
+    told = rollback(table, tag="eod", dry_run=True).to_pylist()
+    assert table.read().to_arrow().num_rows == 3
+    assert [(each["kind"], each["name"], each["objections"]) for each in told] == [
+        ("tag", "later", None),
+        ("tag", "late", None),
+    ]
+    done = rollback(table, tag="eod").to_pylist()
+    assert done == told
+    assert {(each["previous_snapshot_id"], each["current_snapshot_id"]) for each in done} == {(3, 4)}
+    assert [each.name for each in table.tags.list()] == ["eod"]
+    right = {(1,): {"id": 1, "v": "x"}, (2,): {"id": 2, "v": "y"}}
+    for found in (table.read(), table.read(options={"scan.log.union": "true"})):
+        assert {(row["id"],): row for row in found.to_arrow().to_pylist()} == right
+    seen += running.available()
+    assert fold(seen) == fold(Query(catalog.warehouse, "d.t").available()) == right
+    assert fold([*first, *latest.available()]) == right
+    timed = Query(catalog.warehouse, "d.t", **{"log.scan": "from-timestamp", "log.scan.timestamp-mills": "1"})
+    assert fold(timed.available()) == right
+    table.write(letters(d4="after"))
+    seen += running.available()
+    expected = right | {(4,): {"id": 4, "v": "after"}}
+    assert fold(seen) == fold(Query(catalog.warehouse, "d.t").available()) == expected
+    assert rollback(table, tag="eod").num_rows == 0
+    assert table.read().to_arrow().num_rows == 2
+    assert verify(table, rows=True).num_rows == 0
+
+
+def test_a_rollback_with_a_log_that_was_interrupted_is_run_again(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows come first: what is left are tags, and the same call removes them without another commit."""
+    table = logged_table(catalog)
+    table.write(letters(a1="x"))
+    create_tag(table, tag="eod")
+    table.write(letters(a1="y"))
+    create_tag(table, tag="late")
+    with monkeypatch.context() as patched:
+        patched.setattr("filestore.tag.tags.delete_tag", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            rollback(table, tag="eod")
+    newest = table.latest_snapshot()
+    assert [each.name for each in table.tags.list()] == ["eod", "late"]
+    assert [each["name"] for each in rollback(table, tag="eod").to_pylist()] == ["late"]
+    assert (table.latest_snapshot(), [each.name for each in table.tags.list()]) == (newest, ["eod"])
