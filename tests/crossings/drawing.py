@@ -73,7 +73,7 @@ def _look(play: Play, chance: random.Random) -> Step:
         ("live", 1, {}),
         ("difference", 2, _two_states(play, chance)),
         ("incremental", 2, {**_two_states(play, chance), "changelog": chance.random() < 0.7}),
-        ("changes", 2, _two_states(play, chance)),
+        ("each_version", 2, _two_states(play, chance)),
         ("verify", 1, {}),
         ("follow", 4, _followed(play, chance, _follower(play, chance, "pqrs"))),
     ]

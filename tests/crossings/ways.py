@@ -143,7 +143,7 @@ def incremental(play: Play, before: int, after: int, changelog: bool = True) -> 
         expect(wanted, counted(found, now.content.columns))
 
 
-def changes(play: Play, before: int, after: int) -> None:
+def each_version(play: Play, before: int, after: int) -> None:
     """What each version behind a state changed, up to another one: as Spark's ``CHANGES`` reads it."""
     line, is_early = play.main, play.shape.is_late and play.cell["bucket"] != "postponed"
     (one, _), (two, last) = _states_without_expired_rows(play, before, after)
@@ -266,7 +266,7 @@ Way = Callable[..., None]
 WAYS: Final[Mapping[str, Way]] = {
     each.__name__: each
     for each in (
-        rows, snapshot, tagged, saved, at_time, audit_log, union, live, difference, incremental, changes, verify,
+        rows, snapshot, tagged, saved, at_time, audit_log, union, live, difference, incremental, each_version, verify,
         follow,
     )
 }  # fmt: skip
