@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from engine import Catalog
 from engine.broker import broker as broker_module
@@ -16,6 +15,7 @@ from engine.broker.listening import Listening
 from engine.cli.app import run_command
 from engine.cli.commands import broker as broker_commands
 from lsm.errors import FluvialError, InvalidInputError
+from tests.support.clients import quiet_admin
 from tests.support.rows import id_rows
 from tests.support.warehouses import new_table
 
@@ -58,7 +58,7 @@ def test_no_other_door_of_the_broker_is_open(guarded: Broker) -> None:
     known = Listening.of(guarded.data_dir)
     assert known is not None
     for port in (known.port, known.controller_port):
-        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+        client = quiet_admin(f"127.0.0.1:{port}")
         with pytest.raises(KafkaException):
             client.list_topics(timeout=2)
     for name in ("password", "server.properties"):
