@@ -42,7 +42,7 @@ KINDS = {
 }
 
 
-def made(tmp_path: Path, broker: Broker, kind: str) -> Table:
+def table_of_kind(tmp_path: Path, broker: Broker, kind: str) -> Table:
     warehouse = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
     if kind == "without a key":
         return new_table(warehouse, key=(), options={"bucket-key": "id"})
@@ -115,7 +115,7 @@ def behind_the_fence(monkeypatch: pytest.MonkeyPatch) -> Callable[[Stranger], No
     return sends_next
 
 
-def ids(rows: list[dict[str, Any]]) -> list[int]:
+def ids_of_rows(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
 
 
@@ -130,7 +130,7 @@ def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
     kind: str,
     way: str,
 ) -> None:
-    table = made(tmp_path, broker, kind)
+    table = table_of_kind(tmp_path, broker, kind)
     query = Query(tmp_path, table.name)
     late = Query(tmp_path, table.name, **{"log.scan": "from-timestamp", "log.scan.timestamp-mills": "0"})
     pieces = Query(tmp_path, table.name, **{"read.stream.maxRowsPerTrigger": "1"})
@@ -141,9 +141,9 @@ def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
         stranger.end()
     table.write(id_rows([7, 8]))
     wait_for_log(table, table.store.log_offsets_at(table.latest_snapshot()) or {})
-    assert ids(query.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert ids(late.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert ids(pieces.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids_of_rows(query.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids_of_rows(late.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids_of_rows(pieces.available()) == [1, 2, 3, 4, 5, 6, 7, 8]
     (found,) = verify(table, rows=True).to_pylist()
     assert "records=3 first_offset=0 " in found["problem"]
 
@@ -153,20 +153,20 @@ def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
 def test_a_stranger_at_the_end_reaches_no_reader_and_stops_writers(
     tmp_path: Path, broker: Broker, kafka: KafkaProperties, kind: str, way: str
 ) -> None:
-    table = made(tmp_path, broker, kind)
+    table = table_of_kind(tmp_path, broker, kind)
     query = Query(tmp_path, table.name)
     table.write(id_rows([1, 2]))
     write_log_only(table, id_rows([3]))
     before = table.log_end_offsets()
     Stranger(kafka, table, way).send()
     wait_for_log(table, {0: before[0] + 1})
-    assert ids(query.available()) == ([1, 2, 3] if kind == "eventual" else [1, 2])
+    assert ids_of_rows(query.available()) == ([1, 2, 3] if kind == "eventual" else [1, 2])
     if kind != "without a key":
-        assert sorted(ids(table.read(options=UNION).to_arrow().to_pylist())) == [1, 2, 3]
+        assert sorted(ids_of_rows(table.read(options=UNION).to_arrow().to_pylist())) == [1, 2, 3]
     assert " records=1 " in str(verify(table, rows=True).to_pylist())
     with pytest.raises(FluvialError):
         table.write(id_rows([4]))
-    assert 9 not in ids(query.available())
+    assert 9 not in ids_of_rows(query.available())
 
 
 def test_the_command_line_follows_without_a_strangers_record(
@@ -177,7 +177,7 @@ def test_the_command_line_follows_without_a_strangers_record(
     behind_the_fence: Callable[[Stranger], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    table = made(tmp_path, broker, "upsert")
+    table = table_of_kind(tmp_path, broker, "upsert")
     table.write(id_rows([1]))
     behind_the_fence(Stranger(kafka, table, "plain"))
     table.write(id_rows([2]))
