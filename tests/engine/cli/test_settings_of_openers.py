@@ -43,9 +43,7 @@ class Given:
         return {key: text for key, text in self.options.items() if key != self.secret}
 
 
-def table_of_settings(
-    warehouse: Path, options: Mapping[str, str], secret: str | None, table: str, **more: str
-) -> Given:
+def given_table(warehouse: Path, options: Mapping[str, str], secret: str | None, table: str, **more: str) -> Given:
     catalog = Catalog(str(warehouse), options=options)
     catalog.create_table(table, ID_SCHEMA, primary_key=["id"], options={"bucket": "1", **more}).write(id_rows([1, 2]))
     return Given(warehouse=str(warehouse), options=options, secret=secret, table=table)
@@ -58,7 +56,7 @@ def broker_login(tmp_path: Path, secure_broker: SecureBroker) -> Given:
         Right("ALL", "TOPIC", table, is_prefix=True), Right("ALL", "TRANSACTIONAL_ID", "fluvial.", is_prefix=True)
     )
     options = {f"log.kafka.{name}": text for name, text in owner.items()}
-    return table_of_settings(tmp_path / "w", options, "log.kafka.sasl.password", table)
+    return given_table(tmp_path / "w", options, "log.kafka.sasl.password", table)
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def of_registry(tmp_path: Path, broker: Broker, registry: SchemaRegistryServer, 
         "log.schema-registry.url": registry.url,
         login: text,
     }
-    return table_of_settings(tmp_path / "w", options, login, f"db.t{uuid4().hex}", **{"log.format": "avro"})
+    return given_table(tmp_path / "w", options, login, f"db.t{uuid4().hex}", **{"log.format": "avro"})
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def place_outside(tmp_path: Path) -> Given:
     """A table of Java, with its files in a place of their own."""
     outside = tmp_path / "outside" / "db.db" / "t" / "bucket-0"
     outside.mkdir(parents=True)
-    given = table_of_settings(tmp_path / "w", {}, None, "db.t")
+    given = given_table(tmp_path / "w", {}, None, "db.t")
     table = Catalog(given.warehouse).table(given.table)
 
     def moved(entry: ManifestEntry) -> ManifestEntry:
@@ -119,13 +117,13 @@ def names_in_a_database(tmp_path: Path, postgres: str) -> Given:
         "jdbc.password": str(address.password),
         "catalog-key": uuid4().hex,
     }
-    return table_of_settings(tmp_path / "w", options, None, "db.t")
+    return given_table(tmp_path / "w", options, None, "db.t")
 
 
 @pytest.fixture
 def names_in_hive(tmp_path: Path, hive_metastore: RunningMetastore) -> Given:
     options = {"metastore": "hive", "uri": hive_metastore.uri}
-    return table_of_settings(tmp_path / "w", options, None, f"db{uuid4().hex}.t")
+    return given_table(tmp_path / "w", options, None, f"db{uuid4().hex}.t")
 
 
 def by_catalog(given: Given, options: Mapping[str, str], _: Path) -> list[int]:

@@ -42,7 +42,7 @@ KINDS = {
 }
 
 
-def logged_table(tmp_path: Path, broker: Broker, kind: str) -> Table:
+def table_of_kind(tmp_path: Path, broker: Broker, kind: str) -> Table:
     warehouse = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
     if kind == "without a key":
         return new_table(warehouse, key=(), options={"bucket-key": "id"})
@@ -130,7 +130,7 @@ def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
     kind: str,
     way: str,
 ) -> None:
-    table = logged_table(tmp_path, broker, kind)
+    table = table_of_kind(tmp_path, broker, kind)
     query = Query(tmp_path, table.name)
     late = Query(tmp_path, table.name, **{"log.scan": "from-timestamp", "log.scan.timestamp-mills": "0"})
     pieces = Query(tmp_path, table.name, **{"read.stream.maxRowsPerTrigger": "1"})
@@ -153,7 +153,7 @@ def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
 def test_a_stranger_at_the_end_reaches_no_reader_and_stops_writers(
     tmp_path: Path, broker: Broker, kafka: KafkaProperties, kind: str, way: str
 ) -> None:
-    table = logged_table(tmp_path, broker, kind)
+    table = table_of_kind(tmp_path, broker, kind)
     query = Query(tmp_path, table.name)
     table.write(id_rows([1, 2]))
     write_log_only(table, id_rows([3]))
@@ -177,7 +177,7 @@ def test_the_command_line_follows_without_a_strangers_record(
     behind_the_fence: Callable[[Stranger], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    table = logged_table(tmp_path, broker, "upsert")
+    table = table_of_kind(tmp_path, broker, "upsert")
     table.write(id_rows([1]))
     behind_the_fence(Stranger(kafka, table, "plain"))
     table.write(id_rows([2]))

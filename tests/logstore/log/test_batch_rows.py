@@ -116,7 +116,7 @@ DEEDS = st.one_of(
 )
 
 
-def written_batches(deeds: list[tuple[str, object]]) -> Topic:
+def topic_after(deeds: list[tuple[str, object]]) -> Topic:
     topic = Topic()
     topic.batch([1], [])
     for deed, how in deeds:
@@ -139,7 +139,7 @@ def written_batches(deeds: list[tuple[str, object]]) -> Topic:
 def test_a_range_has_the_tables_rows_and_no_others(
     deeds: list[tuple[str, object]], intruders: list[str], step: int, share: tuple[float, float]
 ) -> None:
-    topic = written_batches(deeds)
+    topic = topic_after(deeds)
     for how in intruders:
         topic.intrude(how)  # no batch is behind them
     start, end = (round(each * topic.next_offset) for each in sorted(share))
@@ -151,7 +151,7 @@ def test_a_range_has_the_tables_rows_and_no_others(
 def test_no_row_of_the_table_is_lost_where_snapshots_expired_or_the_topic_is_compacted(
     deeds: list[tuple[str, object]], step: int, expired: int, gone: set[int]
 ) -> None:
-    topic = written_batches(deeds)
+    topic = topic_after(deeds)
     topic.ends = topic.ends[expired:] or topic.ends[-1:]  # the newest never expires
     topic.compact({each * 3 for each in gone if each * 3 < topic.known_end - 1})  # nor is the last record removed
     found = kept(topic, 0, topic.known_end, step)
