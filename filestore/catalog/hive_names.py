@@ -101,8 +101,8 @@ class HiveNames:
             return TablePlace(path=f"{self.database_path(database)}/{table}")
         path = warehouse_path(found.sd.location)
         usual = database_below(self.root, database)
-        is_own = not is_inside(path, [usual]) and not is_inside(path, [self.database_path(database)])
-        return TablePlace(path=path, is_own=is_own)
+        is_usual = is_inside(path, [usual]) or is_inside(path, [self.database_path(database)])
+        return TablePlace(path=path, is_own=is_paimon(found) and not is_usual)
 
     @property
     def is_trusted(self) -> bool:
