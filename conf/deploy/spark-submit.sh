@@ -19,6 +19,12 @@ ship=${SHIP:-.fluvial/ship}
 
 # Spark plans Python sources in a process of the driver that does not look into --py-files, but at the path.
 export PYTHONPATH=$ship/fluvial.zip${PYTHONPATH:+:$PYTHONPATH}
+# The driver says warnings and errors; a file of log4j that is given wins.
+if [[ ${SPARK_SUBMIT_OPTS:-} != *log4j2.configurationFile=* ]]; then
+    here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+    [[ ! -e $here/log4j2.properties ]] ||
+        export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -Dlog4j2.configurationFile=file:$here/log4j2.properties"
+fi
 # shellcheck disable=SC2086  # several options in one variable
 exec "${SPARK_HOME:+$SPARK_HOME/bin/}spark-submit" --master "$master" --py-files "$ship/fluvial.zip" ${SUBMIT_OPTIONS:-} \
     "$ship/fluvial_job.py" "$job" "$@"

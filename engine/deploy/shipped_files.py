@@ -19,7 +19,7 @@ SHIPPED_FILES: Final[Mapping[str, tuple[str, ...]]] = {
         "deploy/kubernetes.conf",
         "deploy/Dockerfile",
     ),
-    "spark-submit": ("deploy/spark-submit.sh", "deploy/yarn.conf"),
+    "spark-submit": ("deploy/spark-submit.sh", "deploy/log4j2.properties", "deploy/yarn.conf"),
     "airflow": ("deploy/airflow_dag.py",),
     "examples": ("orders.yaml", "orders-prod.yaml", "events.yaml", "fluvial.schema.json"),
 }

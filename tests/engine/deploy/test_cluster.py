@@ -195,6 +195,8 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
             command, cwd=tmp_path, env=submitter, capture_output=True, text=True, timeout=400, check=False
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+        said = done.stderr.splitlines()
+        assert len(said) < 100, said  # Spark's own log of such a job has more than a thousand lines
 
     # a copy of a slow task, which is really run: the copy takes over the bucket, and the first one changes nothing
     throttle.touch()
