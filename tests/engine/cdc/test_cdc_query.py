@@ -90,9 +90,11 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     ]  # fmt: skip
     gate = tmp_path / "warehouse" / "_cdc" / "shop" / "tables" / "t9.json"
     gate.parent.mkdir(parents=True)
-    os.mkfifo(gate)  # a reader of the last table's state waits: this test may be late
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     snapshots = tmp_path / "warehouse" / "shop.db"
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while job.poll() is None and not [*snapshots.glob("*/schema/schema-0")]:  # the states have been read once
+        time.sleep(0.001)
+    os.mkfifo(gate)  # a reader of the last table's state waits: this test may be late
     while job.poll() is None and not [*snapshots.glob("*/snapshot/snapshot-1")]:
         time.sleep(0.005)
     os.killpg(job.pid, signal.SIGKILL)

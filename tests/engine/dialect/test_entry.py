@@ -51,7 +51,7 @@ def test_spark_is_asked_before_its_own_syntax_is_refused(spark: SparkSession, tm
     for mistake in (
         "SELECT 1 FROM (",
         "SELECT * FROM t WITH (a)",
-        "CREATE TABLE t (a INT) LOCATION '/x'",
+        "CREATE TABLE t (a INT) PLACED '/x'",
         "BEGIN SELECT 1; FOO; END",
     ):
         with pytest.raises(SqlSyntaxError):
