@@ -10,7 +10,7 @@ from tests.stores.debezium import PostgresSource
 from tests.stores.postgres import Postgres
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_season_of_migrations_under_changes_and_kills(
     postgres_source: PostgresSource, postgres_server: Postgres, broker: Broker, tmp_path: Path
 ) -> None:
