@@ -275,6 +275,7 @@ class FileCatalog:
             return
         if not has_schema and not is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
+        SchemaStore(self._io, paths).warn_of_places_outside(name)
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
             parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"

@@ -10,7 +10,7 @@ LANES = 60
 EACH_RUN = ("subquery/in-subquery/in-basic.sql",)
 
 
-def check(spark: SparkSession, names: list[str] | tuple[str, ...]) -> None:
+def check_inputs(spark: SparkSession, names: list[str] | tuple[str, ...]) -> None:
     inputs = texts()
     for name in names:
         for text, how, ours, theirs in played(spark, name, inputs):
@@ -19,10 +19,10 @@ def check(spark: SparkSession, names: list[str] | tuple[str, ...]) -> None:
 
 @pytest.mark.long
 def test_some_inputs_give_what_they_give_on_tables_of_parquet(spark: SparkSession, shop: Catalog) -> None:
-    check(spark, EACH_RUN)
+    check_inputs(spark, EACH_RUN)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("lane", range(LANES))
 def test_each_statement_gives_what_it_gives_on_tables_of_parquet(spark: SparkSession, shop: Catalog, lane: int) -> None:
-    check(spark, list(texts())[lane::LANES])
+    check_inputs(spark, list(texts())[lane::LANES])
