@@ -231,8 +231,8 @@ class Broker:
         wanted = replace(known, **self._asked)
         if wanted != known:
             raise InvalidInputError(
-                f"broker runs on another port or address, or with another login: {known=!s} {wanted=!s} "
-                "fix=stop it, and start it again"
+                f"broker runs on another port or address, or with another login: known='{known}' wanted='{wanted}' "
+                "fix='stop it, and start it again'"
             )
 
     def _wanted(self, known: Listening | None) -> Listening:

@@ -57,6 +57,9 @@ class Listening:
         """Remember it for the next start."""
         write_own(directory / _FILE, json.dumps(asdict(self)))
 
+    def __str__(self) -> str:
+        return f"{self.servers}{' with a login' if self.has_login else ''}"
+
     @property
     def servers(self) -> str:
         """``host:port`` for clients."""

@@ -90,7 +90,7 @@ def test_starting_what_runs_changes_nothing(own: Broker) -> None:
     pid = own.status().pid
     again = Broker(own.data_dir).start()
     assert (again.status().pid, again.bootstrap_servers) == (pid, own.bootstrap_servers)
-    with pytest.raises(InvalidInputError, match=r"another port.*wanted=19999"):
+    with pytest.raises(InvalidInputError, match=r"another port.*wanted='127\.0\.0\.1:19999'"):
         Broker(own.data_dir, port=19_999).start()
 
 
