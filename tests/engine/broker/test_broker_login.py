@@ -73,7 +73,7 @@ def test_a_restart_keeps_login_and_password_until_one_says_otherwise(guarded: Br
     guarded.stop()
     again = Broker(guarded.data_dir).start()
     assert again.client_properties == before
-    with pytest.raises(InvalidInputError, match=r"with another login: .*has_login=True.* fix=stop it"):
+    with pytest.raises(InvalidInputError, match=r"with another login: known=.* with a login.* fix='stop it"):
         Broker(guarded.data_dir, has_login=False).start()
     again.stop()
     guarded.start()
