@@ -142,7 +142,7 @@ class SchemaStore:
         """
         found: dict[str, None] = {}
         for schema_id in self.ids():
-            with suppress(CorruptDataError):
+            with suppress(CorruptDataError, InvalidInputError):
                 options = self.read(schema_id).options
                 found |= dict.fromkeys(f"{key}={options[key]}" for key in EXTERNAL_OPTIONS if options.get(key))
         if found:
