@@ -17,11 +17,12 @@ from logstore.kafka.memory.environment import MemoryEnvironment
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
+from tests.support.streams import as_foreign
 
 
 @pytest.fixture
 def table(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Table]:
-    """One bucket: two rows of ours and their marker, then a row and a tombstone by Flink."""
+    """One bucket: two rows of ours and their marker, then a row and a tombstone by Flink, whose snapshot has both."""
     schema = pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), nullable=getattr(request, "param", True))])
     with serving("memory:9092", MemoryEnvironment(MemoryCluster())):
         catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
@@ -33,6 +34,10 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Table]:
         producer.produce(made.log.topic, b'{"before":null,"after":{"id":3,"v":30},"op":"c"}', b'{"id":3}', partition=0)
         producer.produce(made.log.topic, None, b'{"id":1}', partition=0)
         producer.commit_transaction(10)
+        end = made.latest_snapshot().log_offsets[0] + 3  # behind the mark of our transaction
+        files = Table(made.files.with_options({"log.system": "none"}))
+        files.write(pa.table({"id": [3, 1], "v": [30, 10], "_row_kind": ["+I", "-D"]}))
+        as_foreign(made, commitIdentifier=1, logOffsets={"0": end})
         yield made
 
 
