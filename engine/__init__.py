@@ -6,7 +6,7 @@ Each is loaded at first use, so a program that does not use Spark does not impor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.runtime.installed_pyspark import missing_spark
+from engine.runtime.installed_pyspark import saying_that_spark_is_missing
 
 if TYPE_CHECKING:
     from engine.catalog import Catalog
@@ -160,10 +160,6 @@ _NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY", "session": "session_with
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with saying_that_spark_is_missing():
         module = import_module(_HOME[name])
-    except ModuleNotFoundError as error:
-        if message := missing_spark(error):
-            raise ModuleNotFoundError(message, name=error.name) from error
-        raise
     return getattr(module, _NAME_AT_HOME.get(name, name))

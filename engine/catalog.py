@@ -342,10 +342,7 @@ class Catalog:
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
         self._check_writable(name)
-        is_branch = split_branch(name)[1] is not None
-        if not is_branch and self._files.forgot_unfinished(name):
-            return []
-        if if_exists and not self._files.table_exists(name):
+        if self._files.forgot_unfinished(name) or (if_exists and not self._files.table_exists(name)):
             return []
         _check_whole(name, "CALL sys.delete_branch")
         exists = self._files.table_exists(name)

@@ -254,7 +254,7 @@ class Broker:
         # process ids are reused: this one is the broker only if its command line names our directory
         return pid if str(self._file("server.properties")) in _command_line(pid) else None
 
-    def _prepare(self) -> int:
+    def _prepare(self) -> None:
         self._file("kafka-logs").mkdir(parents=True, exist_ok=True)
         self._file("kafka-logs").chmod(0o700)  # other users of the machine read no records
         listening = self._wanted(Listening.of(self.data_dir))
@@ -270,7 +270,6 @@ class Broker:
             self._file("server.properties"),
             listening.server_properties(self.data_dir) + _CLUSTER_PROPERTIES.format(log_dir=self._file("kafka-logs")),
         )
-        return listening.port
 
     def _java_command(self, java: Path, jars: Sequence[Path], heap_mb: int, main: str) -> list[str]:
         return [

@@ -39,7 +39,7 @@ _MODULE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """What a broker remembers of its addresses, in its directory."""
+    """The addresses of a broker and whether it asks for a login, as its directory keeps them."""
 
     port: int
     controller_port: int

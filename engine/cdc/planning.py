@@ -40,9 +40,7 @@ class Share:
     has_others: bool = False  # other source tables have rows in the table
     partition_count: int = 1  # of the topics, in which its changes are
     replaced_from: int = -1  # the first row of a snapshot that replaces all rows before it; -1: there is none
-    awaited_from: int = (
-        -1
-    )  # where the share of a table begins that a snapshot replaces for which it waited; -1: it is not
+    awaited_from: int = -1  # the first record behind the snapshot for which the table has waited; -1: it has not
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
         """This share without the parts and truncates of repeated changes, and the table's mark after it."""

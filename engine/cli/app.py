@@ -86,7 +86,7 @@ def _report(arguments: Sequence[str], text: str, kind: str) -> None:
 
 
 def _messages(error: FluvialError) -> list[str]:
-    """What is printed of an error: one line, or one for each problem, or a line with the statement below it."""
+    """The texts that are printed for an error: one line, one for each problem, or one with the statement below it."""
     if isinstance(error, SqlSyntaxError) or str(error).endswith("^"):
         return [str(error)]
     lines = str(error).splitlines() if isinstance(error, ManyProblemsError) else [str(error)]

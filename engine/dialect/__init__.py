@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, overload
 
-from engine.runtime.installed_pyspark import missing_spark
+from engine.runtime.installed_pyspark import saying_that_spark_is_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,12 +43,8 @@ def sql(
             Earlier statements are done; syntax errors are found before the first statement runs.
         ModuleNotFoundError: PySpark is not installed, whose types statements need also without a session.
     """
-    try:
+    with saying_that_spark_is_missing():
         from engine.dialect.entry import run_here, run_text  # loads the parser only when it is used
-    except ModuleNotFoundError as error:
-        if message := missing_spark(error):
-            raise ModuleNotFoundError(message, name=error.name) from error
-        raise
 
     if spark is None:
         return run_here(text, catalog, options)

@@ -7,6 +7,8 @@ Nothing here imports PySpark.
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _ZIPS: Final = {"pyspark": "pyspark.zip", "py4j": "py4j-"}
@@ -20,6 +22,20 @@ def missing_spark(error: BaseException) -> str:
     if package not in _PACKAGES:
         return ""
     return f"this needs Spark, which is not installed: missing={package} fix=pip install 'fluvial[spark]'"
+
+
+@contextmanager
+def saying_that_spark_is_missing() -> Iterator[None]:
+    """Around an import: where it fails because PySpark is not installed, the error says how to get it.
+
+    Raises: ModuleNotFoundError.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if message := missing_spark(error):
+            raise ModuleNotFoundError(message, name=error.name) from error
+        raise
 
 
 def prefer_installed_pyspark() -> None:

@@ -133,8 +133,8 @@ def _without(body: bytes, *keys: str) -> bytes:
 
 def _check_tag_still_exists(store: TableStore, origin: BranchOrigin) -> None:
     """Check that the tag was copied before it, and the files that only it used, were deleted."""
-    kept = store.snapshots.find_tag(origin.tag or "")
     name = origin.tag or ""
+    kept = store.snapshots.find_tag(name)
     if kept is None or kept.id != origin.snapshot_id or is_tag_leaving(store, name) or is_leaving(store, name):
         raise ConflictError(
             f"the tag was deleted while a branch was created from it: table={store.name} tag={origin.tag} "

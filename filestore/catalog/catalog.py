@@ -297,8 +297,10 @@ class FileCatalog:
     def forgot_unfinished(self, name: str) -> bool:
         """Forget a name with a place of its own, where its table is not in it; another one there stays.
 
-        Returns: False, where the name is none of these; nothing is done.
+        Returns: False, where the name is none of these, or a branch's; nothing is done.
         """
+        if split_branch(name)[1] is not None:
+            return False
         place, (database, table) = self.places.find(name), name.split(".")
         if not place.is_own or self.places.has_noted(place):
             return False

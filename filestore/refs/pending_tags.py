@@ -53,7 +53,7 @@ def held_path(paths: TablePaths, name: str, snapshot: Snapshot) -> str:
 
 
 def held_snapshots(store: TableStore) -> Iterator[tuple[str, Snapshot]]:
-    """What rollbacks of the table's branch hold, by path."""
+    """The snapshots that rollbacks of the table's branch hold, by path."""
     for name, _ in pending_tags(store):
         if name.endswith(_HELD) and (snapshot := find_pending(store, name)) is not None:
             yield pending_path(store.paths, name), snapshot

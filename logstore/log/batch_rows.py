@@ -30,7 +30,7 @@ OffsetRun = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What is known of a bucket up to an offset."""
+    """The decision about a bucket up to an offset."""
 
     end_offset: int  # every record before it is decided
     strangers: OffsetRun  # those of them that are no rows of the table; may be empty
@@ -66,7 +66,7 @@ def is_copy(marker: CommitMarker, last: CommitMarker | None) -> bool:
 
 
 def decided_by(marker: CommitMarker, last: CommitMarker | None = None) -> Decided:
-    """What a marker decides; ``last``: the one before it, if it was seen."""
+    """The decision that a marker brings; ``last``: the one before it, if it was seen."""
     first = _first_row(marker, last)
     known = 0 if marker.after is None else marker.after
     return Decided(
@@ -81,7 +81,7 @@ def decided_ahead(
     markers: Callable[[int, int], Iterator[CommitMarker | None]],
     log_end: Callable[[], int],
 ) -> Decided:
-    """What is known of a record, and of those behind it that have no marker, by what lies behind them.
+    """The decision about a record, and those behind it that have no marker, by what lies behind them.
 
     Args:
         offset: of the record.
@@ -119,7 +119,7 @@ class BatchRows:
     def __init__(
         self, *, marker_at: Callable[[bytes | None, int], CommitMarker | None], look_ahead: Callable[[int], Decided]
     ) -> None:
-        """Nothing is read yet.
+        """Make a filter that has read nothing yet.
 
         Args:
             marker_at: the table's marker in the header of the record at an offset, see ``own_marker``.

@@ -1,4 +1,4 @@
-"""The package ``fluvial``: the public names of ``engine``, and what is said where something hides it or is missing."""
+"""The package ``fluvial``: the public names of ``engine``, and the errors where something hides it or is missing."""
 
 import os
 import subprocess
@@ -70,9 +70,9 @@ def test_a_module_that_hides_a_package_of_fluvial_is_named(tmp_path: Path, packa
         (place / package / "__init__.py").write_text(text, encoding="utf-8")
     else:
         (place / f"{package}.py").write_text(text, encoding="utf-8")
-    code, _, told = run_python("-c", "from fluvial import Catalog", before=place, directory=tmp_path)
+    code, _, err = run_python("-c", "from fluvial import Catalog", before=place, directory=tmp_path)
     assert code == 1
-    line = told.splitlines()[-1]
+    line = err.splitlines()[-1]
     assert line.startswith(f"ImportError: another module hides a package of Fluvial: package={package} found={place}")
     assert line.endswith("rename that module, or run this program in an environment without it")
 
@@ -82,15 +82,15 @@ def test_a_directory_without_modules_hides_nothing(tmp_path: Path) -> None:
     """A checkout in a directory ``fluvial``, or data in one called ``engine``, beside the program."""
     for name in ("fluvial", "engine", "lsm"):
         (tmp_path / name).mkdir()
-    code, said, told = run_python("-c", "import fluvial; print(fluvial.Catalog.__name__)", before=tmp_path)
-    assert (code, said) == (0, "Catalog\n"), told
+    code, out, err = run_python("-c", "import fluvial; print(fluvial.Catalog.__name__)", before=tmp_path)
+    assert (code, out) == (0, "Catalog\n"), err
 
 
 @pytest.mark.sweep
 def test_it_is_a_command_too(tmp_path: Path) -> None:
-    code, said, told = run_python("-m", "fluvial", "--version", directory=tmp_path)
-    assert code == 0, told
-    assert "fluvial" in said
+    code, out, err = run_python("-m", "fluvial", "--version", directory=tmp_path)
+    assert code == 0, err
+    assert "fluvial" in out
 
 
 @pytest.mark.sweep
@@ -105,12 +105,12 @@ procedures.compact(table)
 with table.stream(follow=False) as stream:
     print(table.read().to_arrow().num_rows, sum(each.rows.num_rows for each in stream))
 """
-    code, said, told = run_python("-c", script, before=without_spark)
-    assert (code, said) == (0, "2 2\n"), told
-    code, said, told = run_python(
+    code, out, err = run_python("-c", script, before=without_spark)
+    assert (code, out) == (0, "2 2\n"), err
+    code, out, err = run_python(
         "-m", "fluvial", "read", "shop.orders", "--warehouse", str(tmp_path / "warehouse"), before=without_spark
     )
-    assert code == 0, told
+    assert code == 0, err
 
 
 @pytest.mark.sweep
@@ -124,23 +124,23 @@ with table.stream(follow=False) as stream:
     ],
 )
 def test_what_needs_spark_says_how_to_get_it(script: str, without_spark: Path, tmp_path: Path) -> None:
-    code, _, told = run_python("-c", script, before=without_spark, directory=tmp_path)
+    code, _, err = run_python("-c", script, before=without_spark, directory=tmp_path)
     assert code == 1
     fix = "this needs Spark, which is not installed: missing=pyspark fix=pip install 'fluvial[spark]'"
-    assert told.splitlines()[-1] == f"ModuleNotFoundError: {fix}"
+    assert err.splitlines()[-1] == f"ModuleNotFoundError: {fix}"
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_commands_that_need_spark_say_how_to_get_it(command: str, without_spark: Path) -> None:
-    code, _, told = run_python("-m", "fluvial", command, "conf/orders.yaml", before=without_spark)
+    code, _, err = run_python("-m", "fluvial", command, "conf/orders.yaml", before=without_spark)
     assert code == 2
-    assert told.startswith("error: this needs Spark, which is not installed: missing=")
-    assert told.endswith(" fix=pip install 'fluvial[spark]'\n")
+    assert err.startswith("error: this needs Spark, which is not installed: missing=")
+    assert err.endswith(" fix=pip install 'fluvial[spark]'\n")
 
 
 @pytest.mark.sweep
 def test_it_is_shipped_with_jobs(tmp_path: Path) -> None:
     archive, _ = write_shipment(tmp_path / "ship")
-    code, said, told = run_python("-c", "import fluvial; print(fluvial.__file__)", before=archive, directory=tmp_path)
-    assert (code, said) == (0, f"{archive}/fluvial/__init__.py\n"), told
+    code, out, err = run_python("-c", "import fluvial; print(fluvial.__file__)", before=archive, directory=tmp_path)
+    assert (code, out) == (0, f"{archive}/fluvial/__init__.py\n"), err

@@ -75,6 +75,14 @@ def test_topics_join_and_tables_change_while_one_query_runs(
     assert run().newest is None  # nothing new: no batch
 
 
+def once(broker: Broker, topic: str, catalog: Catalog) -> list[str]:
+    """The command that follows a topic to its end."""
+    return [
+        sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
+        topic, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
+    ]  # fmt: skip
+
+
 @pytest.mark.long
 def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     kafka: KafkaProperties, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
@@ -84,10 +92,7 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     tables = [SourceTable(f"t{n}", [int32("n")], key=(), topic_name=first) for n in range(12)]
     send(kafka, *(table.insert({"n": n}) for n in range(20) for table in tables))
     catalog = Catalog(str(tmp_path / "warehouse"))
-    command = [
-        sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
-        first, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
-    ]  # fmt: skip
+    command = once(broker, first, catalog)
     gate = tmp_path / "warehouse" / "_cdc" / "shop" / "tables" / "t9.json"
     gate.parent.mkdir(parents=True)
     snapshots = tmp_path / "warehouse" / "shop.db"
@@ -163,10 +168,7 @@ def test_sigterm_lets_the_running_batch_end(
     tables = [SourceTable(f"t{n}", [int32("n")], key=(), topic_name=first) for n in range(3)]
     send(kafka, *(table.insert({"n": n}) for n in range(20) for table in tables))
     catalog = Catalog(str(tmp_path / "warehouse"))
-    command = [
-        sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
-        first, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
-    ]  # fmt: skip
+    command = once(broker, first, catalog)
     home = tmp_path / "warehouse" / "_cdc" / "shop"
     gate = home / "tables" / "t2.json"
     gate.parent.mkdir(parents=True)

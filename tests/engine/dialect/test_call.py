@@ -104,7 +104,7 @@ def test_help_has_each_argument_of_a_procedure(context: SqlContext) -> None:
     ],
 )
 def test_statements_of_other_formats_are_answered_with_the_call(statement: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=f"write=[\"']{says}") as told:
+    with pytest.raises(InvalidInputError, match=f"write=[\"']{says}") as refused:
         run_sql(None, statement, str(tmp_path))
-    named = str(told.value).partition("CALL sys.")[2].partition("(")[0]
+    named = str(refused.value).partition("CALL sys.")[2].partition("(")[0]
     assert named in {*PROCEDURES, "procedure"}
