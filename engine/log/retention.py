@@ -122,7 +122,7 @@ def end_of_batches(log: TableLog, bucket: int, start: int, end: int) -> int:
 
 
 def _markers(log: TableLog, bucket: int, start: int, end: int) -> Iterator[CommitMarker | None]:
-    """The markers of the records between two offsets that have a header, in order; None: it is no marker of the table."""
+    """The markers of records with a header between two offsets, in order; None: it is no marker of the table."""
     wanted = LogRange(bucket=bucket, start_offset=start, end_offset=end)
     for records in read_range(
         log.properties, topic=log.topic, log_range=wanted, columns=("offset", MARKER.name), is_one=end - start == 1
