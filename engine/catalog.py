@@ -31,14 +31,18 @@ from filestore.layout.branch_names import split_branch
 from filestore.layout.file_names import check_spelling
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
+from filestore.options.rules import CHECK_PREFIX
 from filestore.options.table_options import TableOptions, canonical_options, given_to_table
+from filestore.predicate.predicate import Not
+from filestore.predicate.row_rules import RowRule, refuse_broken
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import PATH_KEY, ROOT_KEYS, given_fields, new_schema, warn_of_other_shape
+from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
-from lsm.undo import undoing_unless_visible
+from lsm.undo import undoing, undoing_unless_visible
 
 logger = logging.getLogger("fluvial.catalog")
 
@@ -285,10 +289,36 @@ class Catalog:
         if topics is not None:
             topics.check_reachable()
         register_next(None if log is None else log.codec, table.store, changes)
-        schema = self._files.alter_table(name, changes)
+        schema = self._altered(name, table, changes)
         if topics is not None and log is not None:
             topics.set_retention(log.topic, schema.table_options.log_retention_ms)
         return self.table(name)
+
+    def _altered(self, name: str, table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
+        """Publish the changes. A new constraint holds for the rows that are there, and those that come meanwhile."""
+        added = [
+            each
+            for each in changes
+            if isinstance(each, SetOption)
+            and each.key.startswith(CHECK_PREFIX)
+            and table.schema.options.get(each.key) != each.text
+        ]
+        if not added or not all(isinstance(each, (SetOption, RemoveOption)) for each in changes):
+            return self._files.alter_table(name, changes)  # a column has another name: the conditions say the same
+        seen = table.latest_snapshot()
+        _check_kept(table, added)
+        schema = self._files.alter_table(name, changes)
+        now = self.table(name)
+        if now.latest_snapshot() != seen:
+            before = [
+                SetOption(each.key, table.schema.options[each.key])
+                if each.key in table.schema.options
+                else RemoveOption(each.key)
+                for each in added
+            ]
+            with undoing(lambda: self._files.alter_table(name, before)):
+                _check_kept(now, added)
+        return schema
 
     @property
     def can_rename_tables(self) -> bool:
@@ -398,3 +428,13 @@ def _check_whole(name: str, fix: str) -> None:
     _, branch = split_branch(name)
     if branch is not None:
         raise InvalidInputError(f"a branch is not a table of its own: table={name} branch={branch} fix='{fix}'")
+
+
+def _check_kept(table: Table, added: Sequence[SetOption]) -> None:
+    """Refuse constraints that rows of a table break. Raises: InvalidInputError naming one, and some of the rows."""
+    keys = table.schema.primary_keys
+    for each in added:
+        rule = RowRule.parse(each.key.removeprefix(CHECK_PREFIX), each.text, table.schema)
+        columns = [name for name in table.schema.column_names if name in {*keys, *rule.columns}]
+        for rows in table.read().to_batches(columns=columns, filter=Not(part=rule.predicate)):
+            refuse_broken([rule], rows, None, table=table.name, keys=keys)

@@ -228,7 +228,7 @@ def test_the_properties_of_snapshots_are_those_that_the_code_has_names_for() -> 
         for path in (ROOT / package).rglob("*.py"):
             found |= set(named.findall(path.read_text(encoding="utf-8")))
     assert {unquoted(row[0]) for row in table(PARTS["Properties"])} == found
-    assert len(found) == 20
+    assert len(found) == 21
 
 
 def test_the_lineage_of_a_commit_has_the_keys_of_the_page() -> None:

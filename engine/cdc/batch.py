@@ -42,9 +42,11 @@ from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in, put_away_unreadable
 from engine.kafka.offsets import OffsetRange, TopicPosition, without_topics
 from engine.lineage.lineage import Collected, collecting, store_collected
+from engine.runtime.expected_rows import report_broken
 from engine.runtime.metrics import record_changes
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
+from filestore.predicate.row_rules import RowRule
 from logstore.log.kept_consumers import IdleConsumers
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, TakenOverError, UnavailableError
 
@@ -369,6 +371,10 @@ class CdcBatches:
             keys=tuple(table.schema.primary_keys),
             sources=sources,
             bad=BadCount(allowed=self._allowed(work.name)),
+            rules=tuple(
+                (each, RowRule.parse(each.name, each.condition, table.schema))
+                for each in self._settings.table(work.name).expect
+            ),
             has_updates=any(share.found.has_updates for share in work.shares),
             kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
@@ -384,8 +390,16 @@ class CdcBatches:
             newest_ms=ready.work.newest_ms,
             newest_lsn=ready.work.newest_lsn,
             bad=self._counted(ready.work.name, ready.rows.bad.count),
+            broken=self._reported(ready, batch_id),
             offsets=ready.work.ends,
         )
+
+    def _reported(self, ready: Ready, batch_id: int) -> dict[str, int]:
+        """Rows that broke a rule, by rule; a batch that was written before is not looked at again."""
+        held, rules = ready.rows.held, [rule for rule, _ in ready.rows.rules]
+        broken = {rule.name: held.broken.get(rule.name, 0) for rule in rules}
+        report_broken(ready.table.name, rules, list(broken.values()), held.rows, batch_id)
+        return {name: count for name, count in broken.items() if count}
 
     def _counted(self, name: str, count: int) -> int:
         if count:

@@ -19,6 +19,7 @@ class TableReport:
     newest_ms: int | None = None  # time of the source's newest change
     newest_lsn: int | None = None  # its place in the log of PostgreSQL
     bad: int = 0  # since the job began
+    broken: Mapping[str, int] = field(default_factory=dict)  # likewise, rows that broke a rule, by rule
     offsets: Mapping[TopicPosition, int] = field(default_factory=dict)
     parked: str | None = None  # why
     parked_since_ms: int | None = None
@@ -38,6 +39,10 @@ class TableReport:
             schema_id=before.schema_id if self.schema_id is None else self.schema_id,
             records=self.records + before.records,
             bad=self.bad + before.bad,
+            broken={
+                name: self.broken.get(name, 0) + before.broken.get(name, 0)
+                for name in sorted({*self.broken, *before.broken})
+            },
             newest_ms=before.newest_ms if self.newest_ms is None else self.newest_ms,
             newest_lsn=before.newest_lsn if self.newest_lsn is None else self.newest_lsn,
             offsets={**before.offsets, **self.offsets},
@@ -53,6 +58,7 @@ class TableReport:
             "newest_ms": self.newest_ms,
             "newest_lsn": self.newest_lsn,
             "bad": self.bad,
+            "broken": dict(self.broken),
             "offsets": to_json(self.offsets, {}),
             "parked": self.parked,
             "parked_since_ms": self.parked_since_ms,
@@ -69,6 +75,7 @@ class TableReport:
             newest_ms=body["newest_ms"],
             newest_lsn=body.get("newest_lsn"),
             bad=body["bad"],
+            broken=body.get("broken", {}),
             offsets=from_json(body["offsets"]),
             parked=body["parked"],
             parked_since_ms=body["parked_since_ms"],

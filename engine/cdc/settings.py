@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from engine.cdc.rules.names import Naming, SourceTable, is_excluded
+from engine.runtime.expected_rows import Expectation
 from filestore.types.data_types import DataType
 from logstore.format.connect_types import DEFAULT_RULES, TypeRules
 from logstore.format.schema_registry import SchemaRegistry
@@ -32,6 +33,7 @@ class TableSettings:
     columns: tuple[tuple[str, DataType], ...] = ()  # of records without schema parts; (): such records are refused
     key: tuple[str, ...] = ()  # of these columns
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    expect: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,8 +74,9 @@ class ClusterTables:
 
     def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
         """See ``Runner``."""
-        answers, bad, refused = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
+        answers, bad, held, refused = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
         rows.bad.count, rows.bad.first = bad
+        rows.held.rows, rows.held.broken = held
         if refused is not None:
             raise TooManyBadError(*refused)
         return [BucketResult.from_json(each) for each in answers]
@@ -85,8 +86,9 @@ class ClusterTables:
         return SparkUnits(self._spark, store)(tasks)
 
 
-Written = tuple[list[str], tuple[int, str | None], tuple[str, RecordPlace | None] | None]
-"""A task's answer: results of buckets, bad records with the first reason, and the record at which the table waits."""
+Written = tuple[list[str], tuple[int, str | None], tuple[int, dict[str, int]], tuple[str, RecordPlace | None] | None]
+"""A task's answer: results of buckets, bad records with the first reason, rows with those that broke rules, and the
+record at which the table waits."""
 
 
 def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
@@ -97,7 +99,7 @@ def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
         answers, refused = [each.to_json() for each in write_part(spec, rows)], None
     except TooManyBadError as error:
         answers, refused = [], (str(error), error.at)
-    return answers, (rows.bad.count, rows.bad.first), refused
+    return answers, (rows.bad.count, rows.bad.first), (rows.held.rows, rows.held.broken), refused
 
 
 def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse:

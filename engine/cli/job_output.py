@@ -31,6 +31,9 @@ def print_results(results: Sequence[PipelineResult]) -> None:
     columns = ("pipeline", "table", "batches", "changes", "seconds", "changes/s", "snapshot")
     print_table("", columns, rows, numbers=columns[2:])
     for target in (target for each in results for target in each.targets):
+        for rule, count in target.broken_rows.items():
+            if count:
+                console().print(f"rows broke a rule: table={target.table} rule={rule} rows={count}", markup=False)
         if target.compaction_failure_count:
             count, last = target.compaction_failure_count, target.last_compaction_failure
             facts = f"table={target.table} failures={count} last={last}"

@@ -67,6 +67,7 @@ def _tables() -> Iterator[str]:
             ("file-index.bloom-filter.columns", "columns that get a bloom filter in every file."),
             ("file-index.bloom-filter.<column>.fpp, .items", "its rate of false positives, and its distinct values."),
             ("computed-column.<n>, computed-column-comment.<n>", "`name AS expression`: a column that SQL computes."),
+            ("check.<name>", "a condition that every row meets (CHECK): it decides which rows writers take."),
             ("pipelines.<...>", "what Spark's declarative pipelines keep with a table."),
         )
     )

@@ -106,7 +106,11 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         options=cdc.options,
         tables={
             name: TableSettings(
-                partition_by=each.partition_by, columns=declared[name], key=each.key, options=each.options
+                partition_by=each.partition_by,
+                columns=declared[name],
+                key=each.key,
+                options=each.options,
+                expect=tuple(rule.rule(key) for key, rule in each.expect.items()),
             )
             for name, each in cdc.each.items()
         },

@@ -26,6 +26,7 @@ from engine.types.rows import ROW_KIND_COLUMN, change_parts
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.table_commit import CommitResult
+from filestore.predicate.row_rules import check_rules, refuse_broken
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from lsm.errors import (
@@ -191,6 +192,13 @@ class TableWriter:
         found = []
         for batch in table.combine_chunks().to_batches():
             plain, kinds, _ = change_parts(batch, self._table)
+            refuse_broken(  # others' rows are in the same commit
+                check_rules(schema := self._table.schema),
+                plain,
+                kinds,
+                table=self._table.name,
+                keys=schema.primary_keys,
+            )
             texts = pa.repeat("+I", len(plain)) if kinds is None else ROW_KIND_SYMBOLS.take(kinds)
             found.append(plain.append_column(ROW_KIND_COLUMN, texts))
         if not found:

@@ -1,20 +1,21 @@
 """Records that could not be decoded, and rows that could not be completed, sent to a dead-letter topic."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from engine.kafka.offsets import OffsetRange
 from logstore.json.reading import BadRecord
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, TOO_LARGE, ErrorNotes, KafkaProperties, error_of_kafka
-from logstore.kafka.refusals import topic_right
+from logstore.kafka.refusals import Right, topic_right
 from lsm.errors import FluvialError, UnavailableError
+from lsm.undo import undoing
 
 TOPIC_HEADER: Final = "fluvial.topic"
 PARTITION_HEADER: Final = "fluvial.partition"
@@ -52,6 +53,60 @@ class RowLetters:
             headers = [(TABLE_HEADER, self.table.encode()), (REASON_HEADER, reason.encode())]
             letters.produce(json.dumps(key, default=str).encode(), json.dumps(row, default=str).encode(), headers)
         letters.flush()
+
+    def send_once(self, letters: Iterable[tuple[Mapping[str, Any], str]], *, query: str, batch_id: int) -> None:
+        """Send rows of a batch, each with its reason, unless an earlier run of the batch has.
+
+        The letters and the number of the batch, as an offset of a consumer group, are one transaction. Consumers that
+        read committed records only, as is usual, get each letter once.
+
+        Args:
+            letters: columns by name.
+            query: that the batch is of; its batches come in ascending order.
+            batch_id: of the batch.
+
+        Raises:
+            FluvialError: they were not accepted, and none is seen. Run the batch again.
+        """
+        group, notes = f"fluvial.letters.{query}.{self.table}", ErrorNotes()
+        consumer = self.properties.consumer(notes, **{"group.id": group})
+        producer = self.properties.producer(notes, transactional_id=group)
+        try:
+            producer.init_transactions(OPERATION_TIMEOUT_S)  # also ends what a dead run began
+            (done,) = consumer.committed([TopicPartition(self.topic, 0)], OPERATION_TIMEOUT_S)
+            if done.offset > batch_id:
+                return
+            producer.begin_transaction()
+            with undoing(partial(producer.abort_transaction, OPERATION_TIMEOUT_S)):
+                for row, reason in letters:
+                    key = {name: row.get(name) for name in self.key_names}
+                    headers = [(TABLE_HEADER, self.table.encode()), (REASON_HEADER, reason.encode())]
+                    texts = [json.dumps(each, default=str).encode() for each in (key, row)]
+                    _produced(producer, self.topic, texts[0], texts[1], headers)
+                place = TopicPartition(self.topic, 0, batch_id + 1)
+                producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), OPERATION_TIMEOUT_S)
+                producer.commit_transaction(OPERATION_TIMEOUT_S)
+        except KafkaException as error:
+            needs = [
+                topic_right("Write", self.topic),
+                Right(operation="Write", resource="transactional-id", name=group),
+                Right(operation="Read", resource="group", name=group),
+            ]
+            doing, absent = f"dead letters were refused: topic={self.topic}", f"create the topic {self.topic}"
+            raise error_of_kafka(error, doing, notes, needs=needs, absent=absent) from error
+        finally:
+            consumer.close()
+
+
+def _produced(producer: Producer, topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, headers=headers)
+            producer.poll(0)
+        except BufferError:  # the queue is full: give it time to drain
+            producer.poll(0.1)
+            continue
+        return
 
 
 LETTERS: Final = "fluvial.dead-letters"

@@ -1,7 +1,9 @@
 """Tables and runs of jobs as OpenLineage identifies them."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, urlparse
 
 from engine.lineage.graph.columns import ColumnFlow
@@ -18,6 +20,7 @@ class Dataset:
     row_count: int | None = None  # written rows
     schema: TableSchema | None = None
     flow: ColumnFlow | None = None  # where its columns come from
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what its rows were held to, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

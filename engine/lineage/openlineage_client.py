@@ -3,9 +3,10 @@
 The only module that imports the library; ``openlineage`` imports this one when events are enabled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from inspect import signature
 from typing import Any, Final
 from urllib.parse import urlparse
 
@@ -13,6 +14,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client import event_v2 as events
 from openlineage.client.facet_v2 import (
     column_lineage_dataset,
+    data_quality_assertions_dataset,
     dataset_version_dataset,
     error_message_run,
     job_type_job,
@@ -121,7 +123,28 @@ def _output(written: Dataset) -> events.OutputDataset:
         statistics["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
             rowCount=written.row_count, producer=_PRODUCER
         )
-    return events.OutputDataset(namespace=namespace, name=name, facets=_facets(written), outputFacets=statistics)
+    facets = _facets(written)
+    if written.rules:
+        facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
+            assertions=[_assertion(rule, outcome) for rule, outcome in written.rules.items()], producer=_PRODUCER
+        )
+    return events.OutputDataset(namespace=namespace, name=name, facets=facets, outputFacets=statistics)
+
+
+def _assertion(rule: str, outcome: Mapping[str, Any]) -> data_quality_assertions_dataset.Assertion:
+    facts = {
+        "name": rule,
+        "severity": "warn",  # a batch that an error fails has no event of this kind
+        "actual": f"{outcome['rows']} of {outcome['of']} rows break it, on-fail={outcome['on_fail']}",
+        "content": outcome["condition"],
+        "contentType": "sql",
+    }
+    known = signature(data_quality_assertions_dataset.Assertion).parameters  # of this client's version
+    return data_quality_assertions_dataset.Assertion(
+        assertion=rule,
+        success=outcome["rows"] == 0,
+        **{name: value for name, value in facts.items() if name in known},
+    )
 
 
 def _facets(dataset: Dataset) -> dict[str, Any]:

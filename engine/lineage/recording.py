@@ -15,6 +15,7 @@ from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import DIRECTORY, SQLITE_FILE, of_columns
 from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records
+from engine.runtime.expected_rows import outcomes_of
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.file_io import FileIO
 from filestore.options.catalog_options import CatalogPlace
@@ -237,6 +238,7 @@ class Recorder:
             row_count=None if snapshot is None else snapshot.delta_record_count,
             schema=self._schema,
             flow=self._flow,
+            rules={} if snapshot is None else outcomes_of(snapshot.properties),
         )
 
     def _new_tables(self, job: str, reads: tuple[SourceRead, ...], *, is_sink: bool) -> LineageRecords:

@@ -145,7 +145,7 @@ def _spooled(
         return max((file.max_sequence_number for each in splits for file in each.files), default=NO_SEQUENCE_NUMBER)
 
     scratch = _scratch(table.store, directory, is_exact=split.log.is_exact)
-    writer = TableWrite(TableView(scratch), max_sequence_numbers=highest)
+    writer = TableWrite(TableView(scratch), max_sequence_numbers=highest, takes_old_rows=True)
     wanted_keys = on_columns_only(filter, table.schema.primary_keys)
     options, columns = table.options, table.schema.column_names
     needed = columns if options.merge_engine != "deduplicate" else options.sequence_fields

@@ -59,6 +59,19 @@ CDC_SOURCE_LAG: Final = Gauge(
 )
 
 
+BROKEN_ROWS: Final = Counter(
+    "fluvial_expect_broken_rows",
+    "Rows that broke a rule of a job (expect); a batch that runs again counts again.",
+    ("table", "rule", "on_fail"),
+    registry=REGISTRY,
+)
+
+
+def record_broken_rows(table: str, rule: str, on_fail: str, count: int) -> None:
+    """Record the rows of a batch that broke a rule; also none, so that the rule is seen."""
+    BROKEN_ROWS.labels(table, rule, on_fail).inc(count)
+
+
 def record_changes(
     table: str, *, records: int, bad: int, schema_id: int | None, lag_seconds: float | None, is_parked: bool
 ) -> None:

@@ -18,15 +18,13 @@ from engine.versions.aggregates import Aggregate, aggregates_of, condition_value
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate, columns_of
+from filestore.predicate.row_rules import EXAMPLES
 from filestore.predicate.sql_problems import problem_of
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-EXAMPLES: Final = 3
-"""Most rows that are shown of those that fail."""
 
 Check = Callable[[Any], object]
 """A function of the opened table: False or an AssertionError is a failure."""
@@ -147,6 +145,40 @@ def check_expectations(
 def condition_query(text: str, table: str) -> str:
     """The query that is true if a table meets a condition in SQL. Raises: InvalidInputError when it cannot be read."""
     return f"SELECT {text if _Condition(text).is_aggregate else f'bool_and({text})'} FROM {table}"
+
+
+def check_row_condition(text: str) -> None:
+    """Refuse what is no condition on a single row that says the same tomorrow.
+
+    Raises: InvalidInputError: it cannot be read, has aggregates or queries, or depends on more than the row.
+    """
+    condition = _Condition(text)
+    if condition.is_aggregate or condition.tree.find(exp.Query, exp.Window):
+        raise InvalidInputError(f"a rule is about each row: expect={text!r} fix='leave out aggregates and queries'")
+    names = {type(each).__name__ for each in condition.tree.find_all(*_CHANGING)}
+    names |= {str(each.this) for each in condition.tree.find_all(exp.Anonymous) if str(each.this).lower() in _MOMENTARY}
+    if names:
+        raise InvalidInputError(
+            f"a batch that is repeated would be decided otherwise: expect={text!r} function={sorted(names)[0]} "
+            "fix='compare with a column or a constant'"
+        )
+    if not condition.columns:
+        raise InvalidInputError(f"a rule on rows names a column: expect={text!r}")
+
+
+def condition_columns(text: str) -> list[str]:
+    """The columns that a condition names. Raises: InvalidInputError when it cannot be read."""
+    return _Condition(text).columns
+
+
+_CHANGING: Final = (
+    exp.Rand, exp.Randn, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime,
+    exp.Localtimestamp, exp.Uuid,
+)  # fmt: skip
+_MOMENTARY: Final = frozenset(
+    {"now", "uuid", "rand", "random", "randn", "current_timezone", "localtimestamp", "monotonically_increasing_id",
+     "shuffle", "spark_partition_id", "input_file_name", "unix_timestamp"}
+)  # fmt: skip
 
 
 def refuse_failures(table: str, outcomes: Sequence[Outcome]) -> None:

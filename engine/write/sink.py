@@ -28,6 +28,7 @@ from engine.runtime.steps import Observer, ignore
 from engine.runtime.trace.step_file import StepFile
 from engine.runtime.trace.trigger_times import TriggerTimes
 from engine.types.spark_types import as_spelled, cast_frame, fields_of_frame
+from engine.write.batch_writer import NO_PROPERTIES
 from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
@@ -108,8 +109,8 @@ class StreamSink:
         self._last_commit: CommitHandle | None = None
         self._run: RecordedRun | None = None  # None: no lineage, or no micro-batch yet
 
-    def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch."""
+    def __call__(self, frame: DataFrame, batch_id: int, notes: Mapping[str, str] = NO_PROPERTIES) -> None:
+        """Write one micro-batch. ``notes``: properties of its snapshot, besides those of lineage."""
         frame = as_spelled(frame, self._table.schema)
         if self._rules is not None:
             frame = self._merge(frame, self._rules)
@@ -119,9 +120,9 @@ class StreamSink:
             self._triggers.note_earlier(frame)
         try:
             with sending_letters(frame, LettersPart.BEFORE):
-                done = self._session.write(frame, batch_id=batch_id)
+                done = self._session.write(frame, batch_id=batch_id, notes=notes)
         except TruncatedBatchError:
-            done = self._written_behind_truncate(self._session, frame, batch_id)
+            done = self._written_behind_truncate(self._session, frame, batch_id, notes)
         self._last_commit = CommitHandle.of(done, self._table.store)
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ class StreamSink:
         return CompactionFailures() if self._session is None else self._session.compaction_failures
 
     def _written_behind_truncate(
-        self, session: WriteSession[DataFrame], frame: DataFrame, batch_id: int
+        self, session: WriteSession[DataFrame], frame: DataFrame, batch_id: int, notes: Mapping[str, str]
     ) -> CommitResult:
         """The batch without what came before a truncate of the source, behind a commit that empties the table."""
         with sending_letters(frame, LettersPart.NONE):
@@ -152,13 +153,14 @@ class StreamSink:
         session.check_run(f"truncate batch={batch_id}")
         session.close()
         self._session = None  # also for what follows: this one's runner has learned from rows that are not the source's
-        empty_before(self._table, self._commit_user(frame), batch_id)
+        empty_before(self._table, self.commit_user(frame), batch_id)
         logger.info("the source was truncated, and so is the table: table=%s batch=%d", self._table.name, batch_id)
         rest = rows_behind(frame, place)
         with self._opened(rest, batch_id) as last, sending_letters(frame, LettersPart.BEHIND):
-            return last.write(rest, batch_id=batch_id)
+            return last.write(rest, batch_id=batch_id, notes=notes)
 
-    def _commit_user(self, frame: DataFrame) -> str:
+    def commit_user(self, frame: DataFrame) -> str:
+        """The id of the query that gives a micro-batch, or what was set instead. Raises: InvalidInputError."""
         return self._options.commit_user or _query_id(frame)
 
     def _merge(self, frame: DataFrame, rules: MergeRules) -> DataFrame:
@@ -175,7 +177,7 @@ class StreamSink:
         return cast_frame(frame, self._table.schema) if rules.casts else frame
 
     def _opened(self, frame: DataFrame, batch_id: int) -> WriteSession[DataFrame]:
-        user = self._commit_user(frame)
+        user = self.commit_user(frame)
         store = self._table.store
         recorder = Recorder.of(store)
         job = None if recorder is None else job_of_frame(frame, self._options.pipeline_name, user)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.layout.branch_state import BranchOrigin
+from filestore.predicate.row_rules import check_rules
 from filestore.schema.log_names import check_log_names
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
@@ -87,6 +88,8 @@ def merged_schemas(
         InvalidInputError: records in main's log could not be read with these column names.
     """
     own = [branch.schemas.read(each) for each in branch.schemas.ids() if each > origin.first_schema_id]
+    if not own:
+        _check_constraints(main, branch)
     if not own and not (keeps_ids and origin.first_schema_id > origin.schema_id):
         return MergedSchemas(main=main, origin=origin, is_changed=False, missing=())
     began = branch.schemas.read(origin.schema_id)
@@ -115,6 +118,19 @@ def _options_in_main(options: Mapping[str, str], began: Mapping[str, str], origi
             if key in began:
                 merged[key] = began[key]
     return merged
+
+
+def _check_constraints(main: TableStore, branch: TableStore) -> None:
+    """Refuse rows of a branch that began before main got a constraint. Raises: ConflictError."""
+    newest = main.schemas.latest() or main.schema
+    known = {rule.name: rule.condition for rule in check_rules(branch.schemas.latest() or branch.schema)}
+    for rule in check_rules(newest):
+        if known.get(rule.name) != rule.condition:
+            raise ConflictError(
+                f"main got a constraint after the branch began, and its rows are not held to it: table={main.name} "
+                f"constraint={rule.name} check='{rule.condition}' "
+                "fix='drop the constraint, merge, and add it again, which looks at all rows'"
+            )
 
 
 def _check_names(main: TableStore, missing: Sequence[TableSchema]) -> None:

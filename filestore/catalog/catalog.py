@@ -31,6 +31,7 @@ from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
+from filestore.predicate.row_rules import refuse_unkept
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
 from filestore.schema.schema_store import SchemaStore, new_schema
@@ -159,6 +160,7 @@ class FileCatalog:
         first = replace(first, table_uuid=self._names.uuid())
         check_merging(first, first.table_options)  # wrong functions and columns are refused before the first rows
         check_expiry(first, first.table_options)
+        refuse_unkept(first)
         given, in_object_store = self._lock_factory, is_object_path(root)
         way = first.table_options.commit_lock
         check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote_path(root))

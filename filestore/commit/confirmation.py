@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from filestore.commit.committable import Committable
-from filestore.commit.snapshot_writer import check_bucket_count
+from filestore.commit.snapshot_writer import check_opened_schema
 from filestore.commit.succession import Parent, Standing, remove_strays, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
@@ -129,7 +129,7 @@ def check_rescaled(store: TableStore, snapshot: Snapshot, committable: Committab
     if newest is None or newest.id == snapshot.schema_id:
         return
     try:
-        check_bucket_count(store, newest, committable)
+        check_opened_schema(store, newest, committable)
     except ConflictError:
         if take_back_unless_followed(store, snapshot):
             raise

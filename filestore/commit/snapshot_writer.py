@@ -11,6 +11,7 @@ from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.manifest.lists import ManifestFileMeta
 from filestore.manifest.merging import MergeLimits, merge_manifests
 from filestore.options.table_options import TableOptions
+from filestore.predicate.row_rules import check_rules
 from filestore.scan.snapshot_files import live_files, manifests_of
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import change_properties, default_changes
@@ -92,7 +93,7 @@ def write_snapshot(
     ``replaces``: the partitions that are overwritten.
 
     Raises:
-        ConflictError: the statistics are of another schema; or as ``check_bucket_count``.
+        ConflictError: the statistics are of another schema; or as ``check_opened_schema``.
         LostRaceError: ``latest`` is gone. What is published at once becomes a fork only by a pause in between.
     """
     base = _write_base(store, latest, new_files)
@@ -102,7 +103,7 @@ def write_snapshot(
     schema = store.schemas.latest()
     if schema is None:
         raise store.as_opened.gone(store.io)
-    check_bucket_count(store, schema, committable)
+    check_opened_schema(store, schema, committable)
     schema_id, statistics = schema.id, committable.statistics
     if statistics is not None and statistics.schema_id != schema_id:
         raise ConflictError(
@@ -152,13 +153,17 @@ def write_snapshot(
     return written
 
 
-def check_bucket_count(store: TableStore, newest: TableSchema, committable: Committable) -> None:
-    """Refuse files of a bucket count that is not the table's any more, of a writer that was opened before a rescaling.
+def check_opened_schema(store: TableStore, newest: TableSchema, committable: Committable) -> None:
+    """Refuse files of a writer that was opened before a rescaling, or before a constraint was added.
 
     Raises: ConflictError; open the table again.
     """
     wanted, opened = newest.table_options.bucket, store.schema
-    if newest.id == opened.id or wanted < 1:
+    if newest.id == opened.id:
+        return
+    if any(message.new_files for message in committable.messages):
+        _check_constraints(store, newest)
+    if wanted < 1:
         return
     for message in committable.messages:
         if message.new_files and message.total_buckets not in (wanted, -1, -2):
@@ -166,6 +171,17 @@ def check_bucket_count(store: TableStore, newest: TableSchema, committable: Comm
                 f"the table was rescaled since it was opened: table={store.name} bucket={wanted} "
                 f"commit={message.total_buckets} schema={newest.id} opened={opened.id} fix=open it again"
             )
+
+
+def _check_constraints(store: TableStore, newest: TableSchema) -> None:
+    """Refuse rows of a writer that was opened before a constraint was added: it has not held them to it."""
+    known = {(rule.name, rule.condition) for rule in check_rules(store.schema)}
+    added = [rule for rule in check_rules(newest) if (rule.name, rule.condition) not in known]
+    if added:
+        raise ConflictError(
+            f"a constraint was added since the table was opened: table={store.name} constraint={added[0].name} "
+            f"check='{added[0].condition}' schema={newest.id} opened={store.schema.id} fix=open it again"
+        )
 
 
 _NO_LIST = _List(name=None, size_bytes=None)

@@ -76,6 +76,7 @@ def _distributed(store: TableStore, live: LiveFiles, key: BucketKey, budget_byte
         max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
         budget_bytes=budget_bytes,
         takes_stored_rows=True,
+        takes_old_rows=True,
     )
     with undoing(writer.abort):
         for rows in _in_order(store, key, live.files(key)):

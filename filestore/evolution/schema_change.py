@@ -11,6 +11,7 @@ from itertools import count, groupby
 from filestore.evolution.option_changes import with_option
 from filestore.options.log_place import GENERATION_KEY, MARKER_KEY_KEY, SYSTEM_KEY, in_other_place
 from filestore.options.table.groups import SCHEMA_VERSION
+from filestore.predicate.row_rules import refuse_unkept
 from filestore.schema.column_options import renamed_in_options, uses_of
 from filestore.schema.column_paths import (
     ColumnPath,
@@ -196,6 +197,7 @@ def apply_changes(
     check_new_names(name for name in after.column_names if name not in schema.column_names)
     check_size(after.fields, schema.fields)
     check_altered(after)
+    refuse_unkept(after)
     check_options_set(after, [change.key for change in changes if isinstance(change, SetOption)])
     return replace(after, id=schema.id + 1, time_ms=schema.time_ms if time_ms is None else time_ms)
 

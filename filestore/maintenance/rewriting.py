@@ -93,7 +93,13 @@ def rescale(
             f"rows are not compacted and emitted to streams yet: table={store.name} "
             f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
-    writer = TableWrite(TableView(rescaled), max_sequence_numbers={}, budget_bytes=budget_bytes, takes_stored_rows=True)
+    writer = TableWrite(
+        TableView(rescaled),
+        max_sequence_numbers={},
+        budget_bytes=budget_bytes,
+        takes_stored_rows=True,
+        takes_old_rows=True,
+    )
     with undoing(writer.abort), live.reading():
         for batch in _rows(store, live.snapshot, partitions):
             writer.write(batch)

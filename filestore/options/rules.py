@@ -20,7 +20,11 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 
 # Keys of which everything behind the prefix is handed on; ``pipelines.``: what Spark's pipelines note of a table.
-FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.", "computed-column-comment.", "pipelines.")
+CHECK_PREFIX: Final = "check."
+"""Of the CHECK constraints of a table: ``check.<name>`` is the condition."""
+FREE_PREFIXES: Final = (
+    "log.kafka.", "file-index.", "computed-column.", "computed-column-comment.", CHECK_PREFIX, "pipelines.",
+)  # fmt: skip
 
 # Of options.md, but not of a table: said so instead of "unknown".
 ELSEWHERE: Final[Mapping[str, str]] = {

@@ -13,6 +13,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.table.common import MIB
 from filestore.options.table.groups import POSTPONE_BUCKET
+from filestore.predicate.row_rules import check_rules, refuse_broken
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.schema.merge_engine import check_retracts, without_old_values
 from filestore.schema.validation import check_writable
@@ -50,6 +51,7 @@ class TableWrite:
         budget_bytes: int | None = None,
         index: Iterable[IndexManifestEntry] = (),
         takes_stored_rows: bool = False,
+        takes_old_rows: bool = False,
         fills_defaults: bool = False,
     ) -> None:
         """Prepare to write.
@@ -64,6 +66,7 @@ class TableWrite:
                 keys, or they are all replaced.
             takes_stored_rows: rows come as they are stored: of a counted table with their hashes and counts; the
                 column of ``rowkind.field`` is a value like others.
+            takes_old_rows: rows were written before, as those of a log: they are not held to the constraints again.
             fills_defaults: rows come from a user: a null becomes the default of its column.
 
         Raises:
@@ -74,6 +77,7 @@ class TableWrite:
         self._left_out: Mapping[str, pa.Array] | None = {} if fills_defaults else None
         self._counts = None if takes_stored_rows else table.row_counts
         self._kind_field = None if takes_stored_rows else store.options.rowkind_field
+        self._rules = () if takes_old_rows else check_rules(table.schema)
         check_writable(store.schema)
         store.check_branch()
         self._max_sequence_numbers = max_sequence_numbers
@@ -146,6 +150,7 @@ class TableWrite:
             batch = conform_batch(rows, self._given, rounds=rounds, left_out=self._left_out)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self.without_ignored(batch, kinds)
+            refuse_broken(self._rules, batch, kinds, table=table.name, keys=self._given.primary_keys)
             if self._counts is not None:
                 batch, kinds = self._counts.to_stored(batch, kinds), repeated_kind(RowKind.INSERT, batch.num_rows)
             self._check_kinds(kinds)

@@ -30,8 +30,10 @@ from engine.cdc.rules.repeats import Repeated, is_repeated, stamps_of
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
+from engine.runtime.expected_rows import DEAD_LETTER, BrokenRowsError, Expectation, check_broken
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.datafile.schema_mapping import conform
+from filestore.predicate.row_rules import EXAMPLES, RowRule, examples_of
 from filestore.types.casts import cast_array, literal_value
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
@@ -83,6 +85,32 @@ class BadCount:
 
 
 @dataclass(slots=True)
+class BrokenCount:
+    """Counts the rows of a table in a batch that break each rule of its job. The caller shares it."""
+
+    rows: int = 0
+    broken: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[Any]] = field(default_factory=dict)
+    first: dict[str, RecordPlace] = field(default_factory=dict)
+
+    def begin(self, rules: Sequence[tuple[Expectation, RowRule]]) -> None:
+        """Count from nothing."""
+        self.rows = 0
+        self.broken = {rule.name: 0 for rule, _ in rules}
+        self.examples = {rule.name: [] for rule, _ in rules}
+        self.first = {}
+
+    def check(self, table: str, rules: Sequence[tuple[Expectation, RowRule]]) -> None:
+        """Raises: TooManyBadError: more rows break a rule than it allows."""
+        for rule, _ in rules:
+            name = rule.name
+            try:
+                check_broken(table, [rule], [self.broken[name]], self.rows, [self.examples[name]])
+            except BrokenRowsError as error:
+                raise TooManyBadError(str(error), self.first.get(name)) from error
+
+
+@dataclass(slots=True)
 class ChangeRows:
     """The rows of a table in a batch, as batches with ``_row_kind``."""
 
@@ -93,6 +121,8 @@ class ChangeRows:
     sources: tuple[TableSource, ...]
     bad: BadCount
     has_updates: bool = True  # some may lack values, which rows before them have
+    rules: tuple[tuple[Expectation, RowRule], ...] = ()  # of the job, on the rows that are written
+    held: BrokenCount = field(default_factory=BrokenCount)
     kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; what follows is read again
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -111,16 +141,19 @@ class ChangeRows:
             UnavailableError: brokers or registry do not answer.
         """
         self.bad.count = 0
-        letters = DeadLetters(self.settings.properties, self.settings.dead_letters)
+        self.held.begin(self.rules)
+        letters = DeadLetters(self.settings.properties, self.settings.dead_letters, is_held=bool(self.rules))
         by_range: dict[OffsetRange, list[TableSource]] = {}
         for each in self.sources:
             by_range.setdefault(each.range, []).append(each)
         for source, wanted in by_range.items():
             for chunk in self._chunks(source, wanted[0].left_out):
-                rows, bad = self._of_chunk(chunk, wanted)
+                rows, bad, broken = self._of_chunk(chunk, wanted)
                 self._report(chunk, bad, source, letters)
+                self._send(chunk, broken, source, letters)
                 if rows is not None and rows.num_rows:
                     yield rows
+        self.held.check(self.table, self.rules)  # before the letters are on their way, and the rows in the table
         letters.flush()
 
     def _chunks(self, source: OffsetRange, left_out: Sequence[OffsetRange]) -> Iterator[Chunk]:
@@ -130,11 +163,15 @@ class ChangeRows:
         if start < source.end_offset:
             yield from read_chunks(self.settings, replace(source, start_offset=start), left_out=left_out)
 
-    def _of_chunk(self, chunk: Chunk, wanted: Sequence[TableSource]) -> tuple[pa.RecordBatch | None, list[BadRecord]]:
+    def _of_chunk(
+        self, chunk: Chunk, wanted: Sequence[TableSource]
+    ) -> tuple[pa.RecordBatch | None, list[BadRecord], list[BadRecord]]:
+        """The rows of a chunk, the records that cannot be decoded, and those whose row a rule sends away."""
         by_source = {each.source: each for each in wanted}
         found: list[pa.RecordBatch] = []
         places: list[Any] = []
         bad: list[BadRecord] = []
+        broken: list[BadRecord] = []
         offsets = chunk.records["offset"].to_numpy()
         for piece in chunk.routed.pieces:
             own = by_source.get(piece.source)
@@ -152,16 +189,46 @@ class ChangeRows:
                 for row, chosen in _by_calendar(piece, piece.part, mask):
                     part = replace(piece.part, row=row)
                     rows, where, refused = self._decoded(chunk, piece, part, own, chosen, names[code])
+                    if self.rules:
+                        rows, where, sent = self._held_to_rules(rows, where, offsets, own)
+                        broken += sent
                     found.append(rows)
                     places.append(where)
                     bad += refused
         if not found:
-            return None, bad
+            return None, bad, broken
         if len(found) == 1:
-            return found[0], bad
+            return found[0], bad, broken
         found = _alike(found)
         order = np.argsort(np.concatenate(places), kind="stable")
-        return gathered(found, order), bad
+        return gathered(found, order), bad, broken
+
+    def _held_to_rules(
+        self, rows: pa.RecordBatch, where: IndexArray, offsets: IndexArray, own: TableSource
+    ) -> tuple[pa.RecordBatch, IndexArray, list[BadRecord]]:
+        """The rows that rules let through, their records, and the records that they send to the dead letters."""
+        kinds = pc.index_in(rows.column(ROW_KIND_COLUMN), value_set=ROW_KIND_SYMBOLS).cast(pa.int8())
+        codes = kinds.to_numpy(zero_copy_only=False)
+        self.held.rows += int((codes % 2 == 0).sum())
+        is_kept = np.ones(rows.num_rows, np.bool_)
+        reasons: dict[int, str] = {}
+        for rule, condition in self.rules:
+            broken = condition.broken(rows, kinds)
+            if not broken.true_count:
+                continue
+            places = np.flatnonzero(flags(broken))
+            self.held.broken[rule.name] += len(places)
+            at = (own.range.topic, own.range.partition, int(offsets[where[places[0]]]))
+            self.held.first.setdefault(rule.name, at)
+            shown = self.held.examples[rule.name]
+            shown += examples_of(condition, rows, broken, self.keys)[: EXAMPLES - len(shown)]
+            if rule.leaves_out:
+                is_kept[places] = False
+            if rule.on_fail == DEAD_LETTER:
+                for index in where[places].tolist():
+                    reasons[index] = "; ".join(filter(None, (reasons.get(index), rule.reason)))
+        sent = [BadRecord(index=index, reason=reason) for index, reason in sorted(reasons.items())]
+        return (rows, where, sent) if is_kept.all() else (rows.filter(pa.array(is_kept)), where[is_kept], sent)
 
     def _runs(self, part: RowPart, own: TableSource, offsets: IndexArray) -> tuple[list[str], IndexArray]:
         """The runs of rows at these offsets; a tombstone has that of the rows before it, -1 without any."""
@@ -312,7 +379,10 @@ class ChangeRows:
         if self.settings.dead_letters is None:
             raise TooManyBadError(f"{text} fix='{way_on(self.table, offset)}'", at)
         self.bad.add(self.table, self.settings.max_bad, len(bad), text, at)
-        for each in bad:
+        self._send(chunk, bad, source, letters)
+
+    def _send(self, chunk: Chunk, records: Sequence[BadRecord], source: OffsetRange, letters: DeadLetters) -> None:
+        for each in records:
             record = raw_record(self.settings, source, chunk.records["offset"][each.index].as_py())
             letters.send(record, [BadRecord(index=0, reason=f"table={self.table} {each.reason}")], source)
 

@@ -12,10 +12,11 @@ from engine.cdc.records.metadata import metadata_type
 from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
 from engine.cdc.rules.part_sequence import CHANGE_KINDS, WORDS
 from engine.cdc.settings import APPEND, COUNT_ROWS, CUT, HARD, ISOLATE, NO_CUT, SKIP, SOFT, STOP
-from engine.deploy.config.pipeline_config import AVAILABLE_NOW, KAFKA, TriggerConfig
+from engine.deploy.config.pipeline_config import AVAILABLE_NOW, KAFKA, Expect, TriggerConfig
 from engine.deploy.config.section import Options, Seconds, Section, SizeBytes, one_of, problem
 from engine.deploy.config.table_config import Columns
 from engine.dialect.grammar.type_grammar import parse_type
+from engine.runtime.expected_rows import DEAD_LETTER
 from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
 
@@ -210,6 +211,9 @@ class OneTableConfig(Section):
     """For records without schema parts: columns by name, with their types. Without them such records are refused."""
     key: tuple[str, ...] = ()
     """Key columns among them; none: a table without a key."""
+    expect: Expect = Field(default_factory=dict)
+    """Rules on its rows, by name: {positive: {condition: amount >= 0, on-fail: drop}}. A change that breaks one
+    is left out whole: the row stays as it was."""
     options: Options = Field(default_factory=dict, repr=False)
     """Options of the table, besides those of all."""
 
@@ -281,6 +285,11 @@ class CdcConfig(Section):
     def _words_are_known(self) -> Self:
         for key, words in CDC_WORDS.items():
             one_of(getattr(self, key.replace("-", "_")), words, what=key)
+        for name, each in self.each.items():
+            for rule, given in each.expect.items():
+                if given.on_fail == DEAD_LETTER and self.dead_letters is None:
+                    facts = f"table={name} rule={rule} fix='set dead-letters of the database to a topic'"
+                    raise problem("dead letters have no topic", key="each", facts=facts)
         for name, columns in self.declared.items():
             try:
                 declared_part(name, columns, self.each[name].key, self.source.connector)

@@ -77,6 +77,7 @@ _VALUES: Final[Mapping[tuple[str, str], forms.SchemaForm]] = {
 _SHORT_FORMS: Final[Mapping[str, forms.SchemaForm]] = {
     "ColumnConfig": forms.COLUMN_TYPE,
     "TransformConfig": {"type": "string"},
+    "ExpectConfig": {"type": "string"},
     "TargetConfig": forms.NAMED_TABLE,
     "TriggerConfig": forms.one_of_words([AVAILABLE_NOW], cases=False),
     "OnFailureConfig": forms.one_of_words(POLICIES, cases=False),

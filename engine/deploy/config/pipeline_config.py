@@ -6,9 +6,11 @@ from typing import Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.deploy.config.section import Options, Section, SizeBytes, TableName, hint, problem
+from engine.deploy.config.section import Options, Section, SizeBytes, TableName, hint, one_of, problem
 from engine.deploy.config.table_config import ColumnConfig
 from engine.request.branch_choice import BRANCH_KEY
+from engine.runtime.expected_rows import DEAD_LETTER, FAIL, ON_FAIL, Expectation
+from engine.versions.expectations import check_row_condition
 from filestore.layout.branch_names import agreed_branch, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
 from lsm.errors import InvalidInputError
@@ -96,6 +98,60 @@ def _as_list(given: object) -> object:
     return [given] if isinstance(given, str | Mapping) else given
 
 
+class ExpectConfig(Section):
+    """A rule on the rows that are written. Plain text is its condition, and a row that breaks it fails the batch."""
+
+    condition: str = Field(min_length=1)
+    """Condition in SQL over the columns of a row: amount >= 0. A row breaks it where it is false; null passes. Deletes
+    and old values of updates are not looked at."""
+    on_fail: str = Field(default=FAIL, alias="on-fail")
+    """fail: nothing of the batch is written; drop: the row is left out; dead-letter: it is left out and sent to the
+    topic of dead letters; warn: it is written. Each is counted."""
+    max_count: int | None = Field(default=None, alias="max-count", ge=0)
+    """Rows of a batch that may break it; with more, the batch fails."""
+    max_share: float | None = Field(default=None, alias="max-share", ge=0, le=1)
+    """Share of the rows of a batch that may break it: 0.01; with more, the batch fails."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_condition(cls, given: object) -> object:
+        return {"condition": given} if isinstance(given, str) else given
+
+    @field_validator("on_fail")
+    @classmethod
+    def _is_known(cls, given: str) -> str:
+        return one_of(given, ON_FAIL, what="on-fail")
+
+    @field_validator("condition")
+    @classmethod
+    def _is_a_condition_on_a_row(cls, given: str) -> str:
+        try:
+            check_row_condition(given)
+        except InvalidInputError as error:
+            raise problem("not a condition on a row", facts=f"value={given} reason={error}") from error
+        return given
+
+    @model_validator(mode="after")
+    def _limits_have_an_effect(self) -> Self:
+        if self.on_fail == FAIL and (self.max_count is not None or self.max_share is not None):
+            facts = "on-fail=fail fix='on-fail: warn, drop or dead-letter: a batch with more than the limit fails'"
+            raise problem("one row is enough to fail the batch", key="on-fail", facts=facts)
+        return self
+
+    def rule(self, name: str) -> Expectation:
+        """The rule of this name."""
+        return Expectation(
+            name=name,
+            condition=self.condition,
+            on_fail=self.on_fail,
+            max_count=self.max_count,
+            max_share=self.max_share,
+        )
+
+
+Expect = Mapping[str, ExpectConfig]
+
+
 class TargetConfig(Section):
     """A table that a pipeline writes. Plain text is its name."""
 
@@ -105,6 +161,8 @@ class TargetConfig(Section):
     """Branch of the table to write; none: main."""
     transform: Transforms = ()
     """Steps for this table only, after those of the pipeline; they see one micro-batch at a time."""
+    expect: Expect = Field(default_factory=dict)
+    """Rules on the rows of this table, by name, besides those of the pipeline."""
     options: Options = Field(default_factory=dict, repr=False)
     """Sink options for this table."""
 
@@ -160,6 +218,8 @@ class PipelineConfig(Section):
     """The table to write."""
     targets: tuple[TargetConfig, ...] = ()
     """Several tables, each written from the same micro-batches; instead of `target`."""
+    expect: Expect = Field(default_factory=dict)
+    """Rules on the rows as they are written, by name: {positive: {condition: amount >= 0, on-fail: drop}}."""
     trigger: TriggerConfig = TriggerConfig()
     """available-now (default): process the available data and end. {processing-time: 5 seconds}: run without end."""
     limits: LimitsConfig = LimitsConfig()
@@ -199,11 +259,28 @@ class PipelineConfig(Section):
                 raise problem("a limit is given twice", key="limits", facts=f"limit={name} option={known[name]}")
         return self
 
+    @model_validator(mode="after")
+    def _letters_have_a_topic(self) -> Self:
+        wanted = [name for each in self.outputs for name, rule in each.expect.items() if rule.on_fail == DEAD_LETTER]
+        if wanted and (self.source.format != KAFKA or "dead-letter.topic" not in self.source.options):
+            fix = (
+                "set dead-letter.topic among the options of the source"
+                if self.source.format == KAFKA
+                else ("on-fail: drop, or warn: rows of files and tables have no topic of dead letters")
+            )
+            raise problem("dead letters have no topic", key="expect", facts=f"rule={wanted[0]} fix='{fix}'")
+        return self
+
     @property
     def outputs(self) -> tuple[TargetConfig, ...]:
         """The target tables, with their merged options."""
         given = self.targets or (TargetConfig(table=self.target or ""),)
-        return tuple(_on_branch(each, {**self.options, **each.options}) for each in given)
+        return tuple(
+            _on_branch(
+                each.model_copy(update={"expect": {**self.expect, **each.expect}}), {**self.options, **each.options}
+            )
+            for each in given
+        )
 
 
 def _on_branch(target: TargetConfig, options: Mapping[str, str]) -> TargetConfig:

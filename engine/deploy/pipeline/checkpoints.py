@@ -31,14 +31,17 @@ def has_other_transform(location: str, pipeline: PipelineConfig) -> bool:
 
 
 def _transform_of(pipeline: PipelineConfig) -> str:
-    """A hash of the queries, and names of functions, between a source and its tables."""
+    """A hash of the queries, names of functions and rules (if any) between a source and its tables."""
     steps = [[each.sql and each.sql.strip(), each.python] for each in pipeline.transform]
     targets = [
         [out.table, [[each.sql and each.sql.strip(), each.python] for each in out.transform]]
         for out in pipeline.outputs
         if out.transform
     ]
-    return blake2b(json.dumps([steps, targets]).encode(), digest_size=16).hexdigest()
+    rules = [
+        [out.table, name, rule.condition, rule.on_fail] for out in pipeline.outputs for name, rule in out.expect.items()
+    ]
+    return blake2b(json.dumps([steps, targets, *([rules] if rules else [])]).encode(), digest_size=16).hexdigest()
 
 
 def source_difference(state: CheckpointState, source_format: str, topics: tuple[str, ...]) -> str | None:

@@ -6,7 +6,7 @@ source → transforms → ``_row_kind`` and columns of the tables → ``engine.s
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -52,6 +52,7 @@ class TargetResult:
     snapshot_id: int | None  # newest of the table; None: it has none
     compaction_failure_count: int = 0  # no data is lost, but reads get slower
     last_compaction_failure: str | None = None
+    broken_rows: Mapping[str, int] = field(default_factory=dict)  # by rule (expect), the rows that broke it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +267,7 @@ class RunningPipeline:
             snapshot_id=None if latest is None else latest.id,
             compaction_failure_count=0 if failures is None else failures.count,
             last_compaction_failure=None if failures is None else failures.last,
+            broken_rows={} if self.write is None else dict(self.write.targets[index].broken),
         )
 
 

@@ -6,17 +6,37 @@ repeated.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from engine.deploy.config.pipeline_config import TargetConfig, TransformConfig
 from engine.deploy.pipeline.transforms import transformed
 from engine.kafka.dead_letters import RowLetters
 from engine.kafka.options import KafkaSourceOptions
+from engine.runtime.expected_rows import (
+    DEAD_LETTER,
+    EXPECT_KEY,
+    Expectation,
+    check_broken,
+    note_of,
+    report_broken,
+)
+from engine.runtime.spark_messages import fluvial_error
 from engine.table import Table
+from engine.types.quoting import quoted
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_types import spark_schema
+from engine.versions.expectations import condition_columns
 from engine.write.sink import StreamSink, sink
+from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError
 
 
@@ -31,6 +51,87 @@ class Target:
     table: Table
     steps: Sequence[TransformConfig]
     write: StreamSink
+    rules: Sequence[Expectation] = ()
+    letters: RowLetters | None = None  # where rows go that break a rule
+    broken: Counter[str] = field(default_factory=Counter)  # rows that did, by rule, in this run
+
+    def put(self, frame: DataFrame, batch_id: int) -> None:
+        """Write a micro-batch: the rows that its rules let through. Raises: BrokenRowsError; like the sink."""
+        if not self.rules:
+            self.write(frame, batch_id)
+            return
+        is_kept_here = not frame.is_cached
+        if is_kept_here:
+            frame.persist()  # counted first, then written
+        try:
+            held, notes = self._held(frame, batch_id)
+            self.write(held, batch_id, notes)
+        finally:
+            if is_kept_here:
+                frame.unpersist()
+
+    def _held(self, frame: DataFrame, batch_id: int) -> tuple[DataFrame, dict[str, str]]:
+        looked_at, breaks = _breaking(frame, self.rules, self.table.schema)
+        row = looked_at.agg(F.count_if(_is_row(frame)), *(F.count_if(each) for each in breaks)).collect()[0]
+        count, broken = int(row[0]), [int(each) for each in row[1:]]
+        examples = [
+            [] if rule.allows(number, count) else _examples(looked_at, rule, each, self.table.schema)
+            for rule, each, number in zip(self.rules, breaks, broken, strict=True)
+        ]
+        check_broken(self.table.name, self.rules, broken, count, examples)
+        sent = [pair for pair in zip(self.rules, breaks, strict=True) if pair[0].on_fail == DEAD_LETTER]
+        if self.letters is not None and any(
+            number for rule, number in zip(self.rules, broken, strict=True) if rule.on_fail == DEAD_LETTER
+        ):
+            reasons = F.concat_ws("; ", *(F.when(each, F.lit(rule.reason)) for rule, each in sent))
+            refused = looked_at.select("*", reasons.alias(_REASON)).filter(reduce(or_, (each for _, each in sent)))
+            rows = (each.asDict(recursive=True) for each in refused.toLocalIterator())
+            letters = ((each, each.pop(_REASON)) for each in rows)
+            self.letters.send_once(letters, query=self.write.commit_user(frame), batch_id=batch_id)
+        report_broken(self.table.name, self.rules, broken, count, batch_id)
+        self.broken.update({rule.name: number for rule, number in zip(self.rules, broken, strict=True)})
+        gone = [
+            each for rule, each, number in zip(self.rules, breaks, broken, strict=True) if number and rule.leaves_out
+        ]
+        held = looked_at.filter(~reduce(or_, gone)).select(*map(F.col, map(quoted, frame.columns))) if gone else frame
+        return held, {EXPECT_KEY: note_of(self.rules, broken, count)}
+
+
+_REASON: Final = "_fluvial_reason"
+_GONE_KINDS: Final = ("-U", "-D", "-T")
+
+
+def _is_row(frame: DataFrame) -> Column:
+    """Whether a row of a frame is one that the table will have."""
+    return ~F.col(ROW_KIND_COLUMN).isin(*_GONE_KINDS) if ROW_KIND_COLUMN in frame.columns else F.lit(True)
+
+
+def _breaking(
+    frame: DataFrame, rules: Sequence[Expectation], schema: TableSchema
+) -> tuple[DataFrame, Sequence[Column]]:
+    """A frame with all columns of its table, and for each rule whether a row breaks it: true or false, never null."""
+    given = {name.lower() for name in frame.columns}
+    missing = [each for each in schema.fields if each.name.lower() not in given]
+    types = {each.name: each.dataType for each in spark_schema(missing).fields}
+    looked_at = frame.withColumns({name: F.lit(None).cast(kind) for name, kind in types.items()}) if types else frame
+    is_row = _is_row(frame)
+    try:
+        breaks = [F.coalesce(~F.expr(f"({rule.condition})"), F.lit(False)) & is_row for rule in rules]
+        for each in breaks:
+            looked_at.select(each)
+    except PySparkException as error:
+        texts = ", ".join(f"{rule.name}: {rule.condition}" for rule in rules)
+        raise fluvial_error(error, f"rules cannot be applied: expect='{texts}'") from error
+    return looked_at, breaks
+
+
+def _examples(frame: DataFrame, rule: Expectation, breaks: Column, schema: TableSchema) -> list[object]:
+    shown = [name for name in frame.columns if name in {*schema.primary_keys, *condition_columns(rule.condition)}]
+    rows = frame.filter(breaks).select(*map(F.col, map(quoted, shown or frame.columns))).limit(_SHOWN).collect()
+    return [each.asDict() for each in rows]
+
+
+_SHOWN: Final = 3
 
 
 def _letters(source: KafkaSourceOptions | None, table: Table) -> RowLetters | None:
@@ -80,6 +181,8 @@ class BatchWrite:
                     table=table,
                     steps=output.transform,
                     write=sink(table, output.options, refuse=_letters(source, table)),
+                    rules=[rule.rule(name) for name, rule in output.expect.items()],
+                    letters=_letters(source, table),
                 )
                 for output, table in zip(outputs, tables, strict=True)
             ],
@@ -128,4 +231,4 @@ class BatchWrite:
             frame.unpersist()
 
     def _write_one(self, target: Target, frame: DataFrame, batch_id: int) -> None:
-        target.write(transformed(frame, target.steps, pipeline=self._pipeline), batch_id)
+        target.put(transformed(frame, target.steps, pipeline=self._pipeline), batch_id)

@@ -29,6 +29,7 @@ from filestore.evolution.schema_change import parse_default
 from filestore.evolution.schema_merge import as_nullable
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
+from filestore.options.rules import CHECK_PREFIX
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import ROOT_KEYS
 from filestore.types.data_types import DataField
@@ -120,6 +121,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         if key not in TableOptions.declared or TableOptions.declared[key].stored is Stored.BY_USERS
     }
     options = {**(without_place(settings) if {*ROOT_KEYS} & {*given} else settings), **given}
+    options |= create.checks
     options |= computed_options(create.computed, [field.name for field in create.fields])
     if create.watermark is not None:
         options |= _watermark_options(create.fields, create.watermark)
@@ -154,6 +156,8 @@ def _with_source(context: SqlContext, create: CreateTable) -> CreateTable:
         raise InvalidInputError(f"column is in both tables: column={repeated[0]} like={source.name}")
     if like.constraints == "INCLUDING":
         copied["primary_key"] = create.primary_key or schema.primary_keys
+        checks = {key: text for key, text in schema.options.items() if key.startswith(CHECK_PREFIX)}
+        copied["checks"] = {**checks, **create.checks}
     if like.partitions == "INCLUDING":
         copied["partition_by"] = create.partition_by or schema.partition_keys
     if like.generated != "EXCLUDING":
@@ -178,7 +182,7 @@ def _overlaid(
 
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
-    own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX)
+    own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX, CHECK_PREFIX)
     left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION, *ROOT_KEYS}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 

@@ -14,6 +14,7 @@ from engine.dialect.ddl.table_parts import (
 from engine.log.table_topic import default_names
 from engine.table import Table
 from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
+from filestore.options.rules import CHECK_PREFIX
 from filestore.options.secrets import without_secrets
 from filestore.schema.schema_store import PATH_KEY
 from filestore.types.data_types import MAX_LENGTH, DataField, DataType
@@ -40,6 +41,9 @@ def create_statement(table: Table, name: str, place: str | None = None) -> str:
         lines.append(f"WATERMARK FOR {path} AS {parts.watermark.expression}")
     if schema.primary_keys:
         lines.append(f"PRIMARY KEY ({_names(schema.primary_keys)}) NOT ENFORCED")
+    for key, condition in sorted(schema.options.items()):
+        if key.startswith(CHECK_PREFIX):
+            lines.append(f"CONSTRAINT {quoted_where_needed(key.removeprefix(CHECK_PREFIX))} CHECK ({condition})")
     text = f"CREATE TABLE {name} (\n  " + ",\n  ".join(lines) + "\n)"
     if schema.comment is not None:
         text += f"\nCOMMENT {quoted_text(schema.comment)}"
@@ -60,7 +64,7 @@ def shown_options(table: Table) -> Mapping[str, str]:
         {
             key: text
             for key, text in table.schema.options.items()
-            if key not in left_out and not key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))
+            if key not in left_out and not key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX, CHECK_PREFIX))
         }
     )
 

@@ -37,6 +37,7 @@ from filestore.iceberg.places import iceberg_state
 from filestore.layout.branch_names import SEPARATOR
 from filestore.layout.paths import MAIN_BRANCH, partition_path
 from filestore.maintenance.partitions import path_of
+from filestore.options.rules import CHECK_PREFIX
 from filestore.options.secrets import without_secrets
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.column_paths import field_at
@@ -138,6 +139,10 @@ def _column_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     if parts.watermark is not None:
         yield "# Watermark", "", ""
         yield parts.watermark.column, f"AS {parts.watermark.expression}", None
+    checks = {key: text for key, text in sorted(schema.options.items()) if key.startswith(CHECK_PREFIX)}
+    if checks:
+        yield "# Constraints", "", ""
+        yield from ((key.removeprefix(CHECK_PREFIX), f"CHECK ({text})", None) for key, text in checks.items())
     for title, names in (("# Primary Key", schema.primary_keys), (_PARTITIONS, schema.partition_keys)):
         if names:
             yield title, "", ""

@@ -9,6 +9,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, tokens_of
 from engine.dialect.grammar.places import SourceText
 from filestore.evolution.schema_change import ChangeType, DropColumn, RenameColumn, SchemaChange, SetOption
+from filestore.options.rules import CHECK_PREFIX
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -45,6 +46,9 @@ def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str
         for key, text in schema.options.items():
             if key.startswith(COMPUTED_KEY_PREFIX) and text == prefix + column.expression:
                 yield key, (f"computed column {column.name}", prefix, column.expression)
+    for key, condition in schema.options.items():
+        if key.startswith(CHECK_PREFIX):
+            yield key, (f"constraint {key.removeprefix(CHECK_PREFIX)}", "", condition)
     if parts.watermark is not None:
         yield WATERMARK_EXPRESSION, ("watermark", "", parts.watermark.expression)
 

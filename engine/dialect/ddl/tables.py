@@ -35,9 +35,11 @@ from filestore.analysis.analysis import analyze
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
+from filestore.layout.nearest_names import names_text
 from filestore.maintenance.partitions import drop_partitions as drop_rows_of
 from filestore.maintenance.partitions import list_partitions
 from filestore.options.parsing import boolean_of
+from filestore.options.rules import CHECK_PREFIX
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_paths import field_at
 from filestore.schema.table_schema import TableSchema
@@ -199,7 +201,21 @@ def _is_done(schema: TableSchema, statement: AlterTable, change: SchemaChange) -
         return _has(schema, change.path)
     if isinstance(change, DropColumn) and statement.if_column_exists:
         return not _has(schema, change.path)
+    if isinstance(change, RemoveOption) and change.key.startswith(CHECK_PREFIX) and change.key not in schema.options:
+        return statement.if_check_exists or _no_constraint(schema, change.key)
+    if isinstance(change, SetOption) and statement.adds_check and change.key in schema.options:
+        raise InvalidInputError(
+            f"constraint exists: constraint={change.key.removeprefix(CHECK_PREFIX)} "
+            f"check='{schema.options[change.key]}' fix='drop it first, or choose another name'"
+        )
     return False
+
+
+def _no_constraint(schema: TableSchema, key: str) -> bool:
+    known = [each.removeprefix(CHECK_PREFIX) for each in schema.options if each.startswith(CHECK_PREFIX)]
+    raise InvalidInputError(
+        f"no such constraint: constraint={key.removeprefix(CHECK_PREFIX)} {names_text('constraints', key, known)}"
+    )
 
 
 def _has(schema: TableSchema, path: tuple[str, ...]) -> bool:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, Final
 
 from engine.dialect.grammar.clauses import (
     ColumnClause,
-    no_checks,
+    check_options,
+    read_check,
     read_column,
     read_default,
     read_expression_text,
@@ -40,6 +42,7 @@ from filestore.evolution.schema_change import (
     SetComment,
     SetOption,
 )
+from filestore.options.rules import CHECK_PREFIX
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,11 @@ def _rename(cursor: Cursor, target: _Target) -> AlterTable | RenameTable:
 def _add(cursor: Cursor, target: _Target) -> AlterTable:
     if cursor.sees("WATERMARK", "FOR"):
         return _watermark(cursor, target)
+    check = read_check(cursor)
+    if check is not None:
+        if check.name is None:
+            raise cursor.problem("a constraint that is added has a name: write CONSTRAINT name CHECK (...)")
+        return target.changed(*starmap(SetOption, check_options([check]).items()), adds_check=True)
     _refuse_keys(cursor)
     if cursor.sees_any("PARTITION"):
         raise cursor.problem("a partition comes with its first row, and cannot be added without")
@@ -130,6 +138,8 @@ def _add(cursor: Cursor, target: _Target) -> AlterTable:
 
 
 def _added(cursor: Cursor, column: ColumnClause) -> AddColumn:
+    if column.checks:
+        raise cursor.problem("a constraint is added by itself: ADD COLUMN, then ADD CONSTRAINT name CHECK (...)")
     if column.type is None or column.is_key:
         raise cursor.problem("columns that are added hold values, and are no part of the key")
     return AddColumn(
@@ -144,6 +154,11 @@ def _added(cursor: Cursor, column: ColumnClause) -> AddColumn:
 def _drop(cursor: Cursor, target: _Target) -> AlterTable | DropPartitions:
     if cursor.take("WATERMARK"):
         return target.changed(RemoveOption("watermark.column"), RemoveOption("watermark.expression"))
+    if cursor.take("CONSTRAINT"):
+        if_exists = cursor.if_exists()
+        name = cursor.name("the name of the constraint")
+        cursor.take_any("RESTRICT", "CASCADE")
+        return target.changed(RemoveOption(CHECK_PREFIX + name), if_check_exists=if_exists)
     _refuse_keys(cursor)
     is_announced = cursor.take_any("COLUMN", "COLUMNS") is not None
     if_exists = cursor.if_exists()
@@ -226,8 +241,8 @@ def _modify(cursor: Cursor, target: _Target) -> AlterTable:
 
 
 def _redefined(cursor: Cursor, column: ColumnClause) -> list[SchemaChange]:
-    if column.type is None or column.is_key:
-        raise cursor.problem("computed columns and keys do not change")
+    if column.type is None or column.is_key or column.checks:
+        raise cursor.problem("computed columns and keys do not change, and constraints are added by themselves")
     changes: list[SchemaChange] = [ChangeType(column.path, column.type)]
     if not column.type.nullable:
         changes.append(ChangeNullability(column.path, nullable=False))
@@ -243,7 +258,7 @@ def _redefined(cursor: Cursor, column: ColumnClause) -> list[SchemaChange]:
 def _replace(cursor: Cursor, target: _Target) -> ReplaceColumns:
     cursor.expect("COLUMNS")
     columns = cursor.listed(read_column)
-    if any(column.type is None or column.is_key or len(column.path) > 1 for column in columns):
+    if any(column.type is None or column.is_key or column.checks or len(column.path) > 1 for column in columns):
         raise cursor.problem("columns with their types are listed here, nothing else")
     return ReplaceColumns(
         name=target.name, if_exists=target.if_exists, fields=tuple(column.field for column in columns)
@@ -268,10 +283,6 @@ def _columns(cursor: Cursor) -> list[ColumnClause]:
 
 
 def _refuse_keys(cursor: Cursor) -> None:
-    names = 2 if cursor.sees("CONSTRAINT") else 0
-    following = [each.text.upper() for each in cursor.tokens[cursor.index + names : cursor.index + names + 2]]
-    if following[:1] == ["CHECK"] and (names or following[1:] == ["("]):
-        raise no_checks(cursor)
     if cursor.sees_any("PRIMARY KEY", "CONSTRAINT") or cursor.sees("PRIMARY", "KEY"):
         raise cursor.problem("the key of a table never changes: create a new table and copy")
 

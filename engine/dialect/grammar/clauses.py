@@ -1,6 +1,8 @@
 """Parts that several statements have: literals, partitions, columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from sqlglot import TokenType
@@ -9,6 +11,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression
 from engine.dialect.grammar.statements import PartitionSpec
 from engine.dialect.grammar.type_grammar import read_type
+from filestore.options.rules import CHECK_PREFIX
 from filestore.schema.column_paths import ColumnPosition
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
@@ -17,6 +20,14 @@ _BEHIND_DEFAULT: Final = (
     ",", ")", "NOT", "NULL", "COMMENT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "PRIMARY KEY", "FIRST", "AFTER",
 )  # fmt: skip
 _TYPED: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckClause:
+    """A CHECK constraint."""
+
+    name: str | None  # None: it is numbered
+    condition: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +41,7 @@ class ColumnClause:
     default: str | None = None
     is_key: bool = False
     position: ColumnPosition | None = None
+    checks: tuple["CheckClause", ...] = ()
 
     @property
     def field(self) -> DataField:
@@ -132,6 +144,7 @@ def read_column(cursor: Cursor, *, names: tuple[str, ...] | None = None) -> Colu
         default=found.default,
         is_key=found.is_key,
         position=found.position,
+        checks=tuple(found.checks),
     )
 
 
@@ -140,10 +153,8 @@ def read_key_words(cursor: Cursor) -> bool:
     before = cursor.index
     if cursor.take("CONSTRAINT"):
         cursor.name("the name of the constraint")
-        if cursor.sees_any("CHECK"):
-            raise no_checks(cursor)
         if not _take_primary_key(cursor):
-            raise cursor.problem("syntax error, expected PRIMARY KEY")
+            raise cursor.problem("syntax error, expected PRIMARY KEY or CHECK")
         return True
     if _take_primary_key(cursor):
         return True
@@ -169,6 +180,7 @@ class _Clauses:
         self.position: ColumnPosition | None = None
         self.is_key = False
         self.not_null = False
+        self.checks: list[CheckClause] = []
 
     def read(self, cursor: Cursor) -> bool:
         """Take one clause; False when none comes."""
@@ -183,8 +195,8 @@ class _Clauses:
         elif cursor.sees("GENERATED"):
             _take_generated(cursor)
             self.expression = read_expression_text(cursor)
-        elif cursor.sees_any("CHECK"):
-            raise no_checks(cursor)
+        elif (check := read_check(cursor)) is not None:
+            self.checks.append(check)
         elif read_key_words(cursor):
             self.is_key = True
             read_not_enforced(cursor)
@@ -195,12 +207,39 @@ class _Clauses:
         return True
 
 
-def no_checks(cursor: Cursor) -> InvalidInputError:
-    """The error for a CHECK constraint at the cursor."""
-    return cursor.problem(
-        "CHECK constraints are not supported: filter rows before they are written, or write to a branch and publish it "
-        "with an expectation (CALL sys.audit_publish)"
-    )
+def read_check(cursor: Cursor) -> CheckClause | None:
+    """``[CONSTRAINT name] CHECK (condition) [ENFORCED]``; None when something else comes: nothing was taken.
+
+    Raises: InvalidInputError at NOT ENFORCED.
+    """
+    before, name = cursor.index, None
+    if cursor.take("CONSTRAINT"):
+        name = cursor.name("the name of the constraint")
+    if not cursor.sees("CHECK", "("):
+        cursor.index = before
+        return None
+    cursor.take("CHECK")
+    cursor.expect("(")
+    condition = read_expression_text(cursor)
+    cursor.expect(")")
+    if cursor.sees("NOT", "ENFORCED"):
+        raise cursor.problem("a CHECK is held by every writer: leave out NOT ENFORCED")
+    cursor.take("ENFORCED")
+    cursor.take_any("RELY", "NORELY")
+    return CheckClause(name, condition)
+
+
+def check_options(checks: Sequence[CheckClause]) -> dict[str, str]:
+    """The options of a table for its constraints. Raises: InvalidInputError: a name is there twice."""
+    options: dict[str, str] = {}
+    numbers = (f"{CHECK_PREFIX}check_{number}" for number in count(1))
+    taken = {f"{CHECK_PREFIX}{each.name}" for each in checks}
+    for each in checks:
+        key = next(key for key in numbers if key not in taken) if each.name is None else CHECK_PREFIX + each.name
+        if key in options:
+            raise InvalidInputError(f"constraint is there twice: constraint={each.name} fix='rename one of them'")
+        options[key] = each.condition
+    return options
 
 
 def _take_generated(cursor: Cursor) -> None:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.dialect.grammar.clauses import (
+    CheckClause,
     ColumnClause,
-    no_checks,
+    check_options,
+    read_check,
     read_column,
     read_expression_text,
     read_key_words,
@@ -63,6 +65,7 @@ class _Table:
     fields: list[DataField] = field(default_factory=list)
     computed: list[ComputedColumn] = field(default_factory=list)
     keys: list[tuple[str, ...]] = field(default_factory=list)
+    checks: list[CheckClause] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict, repr=False)
     clauses: dict[str, Any] = field(default_factory=dict)  # those that come once
 
@@ -115,6 +118,7 @@ def _read_table(cursor: Cursor, *, or_replace: bool, must_exist: bool) -> Create
         computed=tuple(table.computed),
         primary_key=table.keys[0] if table.keys else (),
         options=table.options,
+        checks=check_options(table.checks),
         query=query,
         **table.clauses,
     )
@@ -137,8 +141,8 @@ def _read_element(cursor: Cursor, table: _Table) -> None:
         column = ".".join(cursor.names("a column"))
         cursor.expect("AS")
         _once(cursor, table, "watermark", Watermark(column=column, expression=read_expression_text(cursor)), start)
-    elif cursor.sees("CHECK", "("):
-        raise no_checks(cursor)
+    elif (check := read_check(cursor)) is not None:
+        table.checks.append(check)
     elif read_key_words(cursor):
         table.keys.append(tuple(cursor.listed(lambda inner: inner.name("a column"))))
         read_not_enforced(cursor)
@@ -157,6 +161,7 @@ def _add_column(cursor: Cursor, table: _Table, column: ColumnClause, start: int)
         table.computed.append(ComputedColumn(name=name, expression=column.expression, comment=column.comment))
         return
     table.fields.append(column.field)
+    table.checks += column.checks
     if column.is_key:
         table.keys.append((name,))
 

@@ -99,6 +99,7 @@ class CreateTable:
     primary_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    checks: Mapping[str, str] = field(default_factory=dict)  # conditions by option
     comment: str | None = None
     provider: str | None = None  # lower case
     like: CreateLike | None = None
@@ -139,6 +140,8 @@ class AlterTable:
     changes: tuple[SchemaChange, ...]
     if_column_not_exists: bool = False
     if_column_exists: bool = False
+    adds_check: bool = False  # that is not there yet
+    if_check_exists: bool = True  # False: a constraint is dropped that must be there
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import json
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -495,6 +495,26 @@ def test_an_update_that_cannot_be_completed_is_a_letter_with_its_row(
     [letter] = dead.records()
     assert (json.loads(letter.key()), json.loads(letter.value())) == ({"id": 9}, {"id": 9, "v": "ü", "t": None})
     assert dict(letter.headers()) == {"fluvial.table": b"db.t", "fluvial.reason": b"no row of the key is known"}
+
+
+@pytest.mark.broker
+def test_letters_of_a_batch_come_once_however_often_it_is_repeated(
+    new_topic: Callable[..., str], kafka: KafkaProperties
+) -> None:
+    """Also after one that ended in the middle, of which nothing is seen."""
+    dead = Topic(new_topic(), kafka)
+    send = RowLetters(properties=kafka, topic=dead.name, table="db.t", key_names=("id",))
+
+    def breaks_down() -> Iterator[tuple[dict[str, int], str]]:
+        yield {"id": 1}, "half"
+        raise OSError("the process ends")
+
+    with pytest.raises(OSError, match="the process ends"):
+        send.send_once(breaks_down(), query="q", batch_id=0)
+    for batch_id in (0, 0, 1, 1, 0):
+        send.send_once([({"id": batch_id}, "rule")], query="q", batch_id=batch_id)
+    send.send_once([({"id": 7}, "rule")], query="other", batch_id=0)
+    assert [json.loads(each.value())["id"] for each in dead.records()] == [0, 1, 7]
 
 
 @pytest.mark.broker

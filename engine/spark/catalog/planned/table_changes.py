@@ -36,7 +36,7 @@ _REFUSED: Final = {
 _KINDS: Final = {
     "UpdateColumnDefaultValue": "a default is a constant: fix='write its value'",
     "ClusterBy": "a table is not clustered by columns: fix='PRIMARY KEY, or the option bucket-key'",
-    "AddConstraint": "a table checks no constraints: fix='filter rows before they are written'",
+    "AddConstraint": "a table has CHECK constraints: fix='ALTER TABLE ... ADD CONSTRAINT name CHECK (condition)'",
     "UpdateColumnPosition": "a column is moved alone: fix='ALTER TABLE ... ALTER COLUMN a AFTER b, or FIRST'",
 }
 
