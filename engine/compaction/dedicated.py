@@ -112,20 +112,29 @@ def waits_for_others(store: TableStore, writer: WriterOptions) -> bool:
     return store.has_key and is_write_only(store, writer)
 
 
-def compact_if_forced(store: TableStore, writer: WriterOptions, live: LiveFiles) -> None:
-    """Compact after a batch job's commit, with ``commit.force-compact`` or where readers wait for it. Never raises.
+def compact_after_batch(store: TableStore, writer: WriterOptions, live: LiveFiles) -> None:
+    """Compact after a batch job's commit, so that many small batches do not pile up. Never raises.
 
-    Where neither is so, a warning says that sorted runs pile up.
+    With ``commit.force-compact``, or where readers wait for it, all that is worth it; else the buckets that have come
+    to ``num-sorted-run.stop-trigger``, so that a bucket costs its writers one merge in so many batches.
 
     Args:
         store: the table that was written.
-        writer: its options.
+        writer: its options; with ``write-only`` nothing is done.
         live: the files after the commit.
     """
-    if not is_write_only(store, writer):
-        compact_written(store, forced=store.options.commit_force_compact)
-        if not (store.options.commit_force_compact or is_awaited(store)):
-            warn_of_debt(store, live)
+    if is_write_only(store, writer):
+        return
+    forced = store.options.commit_force_compact
+    compact_written(store, forced=forced)
+    if forced or is_awaited(store):
+        return
+    stop = store.options.run_count_stop_trigger
+    over = {*compaction_debt(store, live, (key for key in live.buckets() if live.file_count(key) >= stop)).over_stop}
+    if over:
+        compact_written(store, keep=over.__contains__, forced=True)
+        live.advance()
+        warn_of_debt(store, live)  # others were faster again and again, or it failed
 
 
 def is_write_only(store: TableStore, writer: WriterOptions) -> bool:

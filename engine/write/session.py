@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from engine.checkpoint.saved_checkpoints import CheckpointPlace
 from engine.compaction.background import BackgroundCompaction, CompactionFailures
-from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
+from engine.compaction.dedicated import DedicatedCompaction, compact_after_batch, is_write_only, waits_for_others
 from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, at_newest_log, tracks_changes
@@ -87,7 +87,7 @@ class Upkeep(Enum):
     STREAM_ON_DEMAND = "stream-on-demand"
     """The same, but compacts only when the next batch would have to wait for it or readers wait for its result."""
     BATCH = "batch"
-    """Compacts after its commit if ``commit.force-compact`` says so or readers wait for it."""
+    """Compacts after its commit at ``num-sorted-run.stop-trigger``, or where an option or readers want it earlier."""
     REPLACE = "replace"
     """A commit that replaces rows adds no sorted runs that anyone waits for; its changes go to the log, if wanted."""
 
@@ -357,7 +357,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         if self._upkeep is Upkeep.REPLACE:
             follow_overwrite(self._table, self._options)
         elif self._upkeep is Upkeep.BATCH:
-            compact_if_forced(self._store, self._options, self._writer.live)
+            compact_after_batch(self._store, self._options, self._writer.live)
         elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or self._compaction.is_awaited):
             self._compaction.after_commit(self._writer.live)
         if self._housekeeping is not None:

@@ -207,7 +207,7 @@ PHASES: Mapping[str, tuple[Any, str]] = {
     "commit": (TableCommit, "_run"),
     "tags": (engine.write.session, "tag_batch"),
     "report": (AfterCommit, "report"),
-    "forced_compaction": (engine.write.session, "compact_if_forced"),
+    "forced_compaction": (engine.write.session, "compact_after_batch"),
     "compaction": (BackgroundCompaction, "after_commit"),
     "expiry": (Housekeeping, "after_commit"),
 }

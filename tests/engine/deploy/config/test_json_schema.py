@@ -1,5 +1,6 @@
 """The JSON Schema that editors use is the one of the models: it accepts what a run accepts, and rejects mistakes."""
 
+import importlib
 import json
 import re
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
-from engine.deploy.config.job_config import load_job
+from engine.deploy.config.cdc_config import CdcConfig
+from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.json_schema import SCHEMA_FILE, job_schema, schema_text
 from engine.deploy.config.scaffold import write_example
 from engine.dialect.grammar.type_grammar import TYPE_WORDS
@@ -217,3 +219,27 @@ def test_every_type_is_accepted(word: str) -> None:
         word, f"{word} "
     )
     assert problems(job) == []
+
+
+def test_the_page_of_job_files_has_a_file_with_every_key() -> None:
+    """Those of whole databases have a page of their own."""
+    text = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs/deploy.md").read_text(), re.DOTALL | re.MULTILINE)[0]
+    assert problems(yaml.safe_load(text.replace("${WAREHOUSE:-/data/lake}", "/data/lake"))) == []
+    models: set[Any] = {JobConfig}
+    while True:
+        inner = {
+            each
+            for model in models
+            for field in model.model_fields.values()
+            for each in re.findall(r"config\.(\w+_config)\.(\w+)", str(field.annotation))
+        }
+        found = models | {
+            getattr(importlib.import_module(f"engine.deploy.config.{room}"), name) for room, name in inner
+        }
+        found.discard(CdcConfig)
+        if found == models:
+            break
+        models = found
+    keys = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    assert len(keys) > 40
+    assert keys - {*re.findall(r"[\w-]+(?=:)", text)} - {"cdc", "target", "type"} == set()
