@@ -1,5 +1,6 @@
 """The commands ``fluvial ls``, ``fluvial describe`` and ``fluvial read``."""
 
+import os
 from typing import Any, Final
 
 import click
@@ -9,6 +10,7 @@ from engine.cli.output import RowCount, first_rows, json_option, notes, print_js
 from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
+from filestore.io.object_store import is_remote_path
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.option import similar
 from filestore.options.secrets import without_secrets
@@ -30,6 +32,10 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
     """
     catalog = place.catalog
     known = catalog.list_databases()
+    if not known and not is_remote_path(catalog.warehouse) and not os.path.isdir(catalog.warehouse):
+        raise InvalidInputError(
+            f"no such directory: warehouse={place.warehouse} fix='correct it; the first CREATE TABLE makes a new one'"
+        )
     if database is not None and database not in known:
         raise InvalidInputError(
             f"no such database: database={database} did_you_mean={similar(database, known)} databases={known}"

@@ -114,6 +114,11 @@ def _table_name(procedure: Procedure[Any], positional: list[object], named: dict
         key = next((each for each in named if each.lower() == TABLE_ARGUMENT), None)
         name = None if key is None else named.pop(key)
     if not isinstance(name, str) or not name.strip():
+        near = next((each for each in named if did_you_mean(each.lower(), [TABLE_ARGUMENT])), None)
+        if near is not None:
+            raise InvalidInputError(
+                f"unknown argument: procedure={procedure.name} argument={near} did_you_mean={TABLE_ARGUMENT}"
+            )
         raise InvalidInputError(
             f"argument is missing: procedure={procedure.name} argument={TABLE_ARGUMENT} "
             f"fix=write {TABLE_ARGUMENT} => 'database.table'"

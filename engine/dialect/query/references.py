@@ -155,7 +155,8 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
     """``db.table``, maybe with a ``$system`` name; None when the table is not Fluvial's.
 
     Raises:
-        InvalidInputError: Fluvial's catalog is named, or a branch of a table in it, and it has no such table.
+        InvalidInputError: Fluvial's catalog is named, or is the current one and has a table with a similar name, or a
+            branch of a table in it is; and it has no such table.
     """
     parts = [part.name for part in node.parts]
     if len(parts) > 3 or (len(parts) == 3 and parts[0] != context.catalog_name):
@@ -173,6 +174,8 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
         return f"{database}{SEPARATOR}{table}"
     if len(parts) == 3 or f"{SEPARATOR}{BRANCH_NAME_PREFIX}" in table:  # of which Spark says that it is no name
         raise missing_table(context, database, base)
+    if database in context.catalog.list_databases() and did_you_mean(base, context.catalog.list_tables(database)):
+        raise missing_table(context, database, base)  # the current catalog is this one: no other can have the name
     return None
 
 

@@ -57,7 +57,7 @@ def test_a_name_that_is_nearly_that_of_a_table_is_answered_with_it(spark: SparkS
             "INSERT INTO refusin VALUES (2, 'b')",
             "DELETE FROM shop.refusin WHERE id = 1",
         ):
-            with pytest.raises(PySparkException, match=r"`refusin` \(did you mean refusing\?\) cannot be found"):
+            with pytest.raises(PySparkException, match=r"refusin` \(did you mean refusing\?\) cannot be found"):
                 spark.sql(text)
         spark.table(refusing).createOrReplaceTempView("refusin_view")
         assert spark.sql("SELECT id FROM refusin_view").count() == 1
