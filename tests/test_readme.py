@@ -40,6 +40,7 @@ TOURS = {
     "docs/reading.md": 1,
     "docs/expectations.md": 1,
     "docs/merge-engines.md": 1,
+    "docs/coming-from.md": 1,
 }
 
 
