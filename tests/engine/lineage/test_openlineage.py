@@ -22,6 +22,7 @@ from engine.lineage.openlineage import LineageEvents, events_of
 from engine.lineage.openlineage_client import new_run, run_event
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
+from engine.runtime.expected_rows import EXPECT_KEY, Expectation, note_of, outcomes_of
 from lsm.errors import InvalidInputError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -157,3 +158,23 @@ def test_addresses() -> None:
     assert dataset_name("file:///w", "d.t") == ("file", "/w/d.db/t")
     with pytest.raises(InvalidInputError, match=r"openlineage.url=ftp://x fix="):
         events_of({"openlineage.url": "ftp://x"})
+
+
+def test_what_rows_were_held_to_is_an_assertion_of_the_written_table() -> None:
+    """By the property of the snapshot; a rule that no row broke is a success."""
+    note = note_of(
+        [
+            Expectation(name="positive", condition="n >= 0", on_fail="drop"),
+            Expectation(name="known", condition="n < 9"),
+        ],
+        [2, 0],
+        50,
+    )
+    rules = outcomes_of({EXPECT_KEY: note})
+    written = Dataset(warehouse="/lake", table="shop.orders", snapshot_id=4, row_count=48, rules=rules)
+    event = run_event(RUN, "RUNNING", namespace="etl", time=NOW, barrier_id=8, written=[written])
+    facet = json.loads(Serde.to_json(event))["outputs"][0]["facets"]["dataQualityAssertions"]
+    found = [(each["assertion"], each["success"]) for each in facet["assertions"]]
+    assert found == [("positive", False), ("known", True)]
+    assert "2 of 50 rows break it, on-fail=drop" in json.dumps(facet)
+    assert outcomes_of({}) == outcomes_of({EXPECT_KEY: "{"}) == {}

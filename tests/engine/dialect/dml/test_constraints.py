@@ -2,8 +2,10 @@
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from filestore.evolution.schema_change import SetOption
+from lsm.errors import InvalidInputError
 from tests.engine.dialect.dml.conftest import KEY, Tables
 
 pytestmark = pytest.mark.spark
@@ -32,3 +34,22 @@ def test_every_statement_is_held_to_a_constraint(tables: Tables, is_keyed: bool)
     tables.run("INSERT INTO {t} VALUES (8L, NULL, 'null passes')")
     tables.run("DELETE FROM {t} WHERE id = 8")
     assert catalog.table(name).read().to_arrow().sort_by("id") == before
+
+
+def test_frames_are_held_to_a_constraint_by_each_way_to_write_them(tables: Tables) -> None:
+    """Nothing is written."""
+    tables.keyed()
+    catalog, spark = tables.context.catalog, tables.context.spark
+    name = f"default.{tables.names['t']}"
+    catalog.alter_table(name, [SetOption("check.positive", "v >= 0")])
+    before = catalog.table(name).latest_snapshot()
+    frame = spark.createDataFrame([(7, 5, "x"), (8, -1, "y")], "id LONG, v INT, name STRING")
+    place = {"warehouse": str(catalog.warehouse), "table": name}
+    words = "rows break a constraint: .*constraint=positive"
+    with pytest.raises(InvalidInputError, match=words):
+        catalog.table(name).append(frame)
+    with pytest.raises(PySparkException, match=words):
+        frame.write.format("fluvial").options(**place).mode("append").save()
+    with pytest.raises(PySparkException, match=words):
+        frame.write.format("fluvial").options(**place).mode("overwrite").save()
+    assert catalog.table(name).latest_snapshot() == before
