@@ -243,6 +243,15 @@ def read_options(cursor: Cursor) -> dict[str, str]:
     return options
 
 
+def read_set_options(cursor: Cursor) -> dict[str, str]:
+    """What follows SET: options in parentheses, or one alone, as ``SET 'change-tracking' = 'false'``."""
+    if cursor.sees_string():
+        _, _, key, value = _read_option(cursor)
+        return {key: value}
+    cursor.take_any("TBLPROPERTIES", "OPTIONS")
+    return read_options(cursor)
+
+
 def read_option_key(cursor: Cursor) -> str:
     """A key in quotes, in backticks, or of words with points and dashes between them."""
     if cursor.sees_string():
