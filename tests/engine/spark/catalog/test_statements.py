@@ -141,6 +141,11 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
         ("UPDATE fluvial.shop.t SET idd = 1", IllegalArgumentException, "idd"),
         ("CREATE CATALOG other WITH ('type' = 'paimon')", ParseException, "fluvial.install(spark, fluvial.Catalog("),
+        (
+            "CREATE TEMP VIEW hinted AS SELECT * FROM fluvial.shop.t /*+ OPTIONS('scan.snapshot-id'='1') */",
+            ParseException,
+            "the text of a view takes no options",
+        ),
         ("DROP TEMPORARY TABLE fluvial.shop.t", ParseException, "DROP VIEW a temporary view"),
         ("SELECT * FROM fluvial.shop.t$tags VERSION AS OF 1", ParseException, "without versions"),
         (
