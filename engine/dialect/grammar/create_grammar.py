@@ -12,7 +12,7 @@ from engine.dialect.grammar.clauses import (
     read_not_enforced,
 )
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.dialect import has_options, parse_query, read_options
+from engine.dialect.grammar.dialect import parse_query, read_options
 from engine.dialect.grammar.places import OwnSyntaxError
 from engine.dialect.grammar.statements import (
     ComputedColumn,
@@ -45,9 +45,6 @@ def read_create(cursor: Cursor) -> CreateDatabase | CreateTable | None:
             kind=OwnSyntaxError,
         )
     or_replace = cursor.take("OR", "REPLACE")
-    if cursor.sees_any("VIEW", "TEMP", "TEMPORARY", "GLOBAL"):
-        _check_view(cursor)
-        return None
     if not or_replace and cursor.take_any("DATABASE", "SCHEMA", "NAMESPACE"):
         return _read_database(cursor)
     if not cursor.take("TABLE") or _is_sparks(cursor):
@@ -71,19 +68,6 @@ class _Table:
     keys: list[tuple[str, ...]] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict, repr=False)
     clauses: dict[str, Any] = field(default_factory=dict)  # those that come once
-
-
-def _check_view(cursor: Cursor) -> None:
-    """Refuse a hint of options in the text of a view, which Spark keeps and reads."""
-    for token in cursor.tokens[cursor.index :]:
-        if has_options(token):
-            raise cursor.problem(
-                'the text of a view takes no options: fix=\'make it of a frame, spark.sql("SELECT ...")'
-                '.createOrReplaceTempView("name"), or write VERSION AS OF\'',
-                token.start,
-                token.end + 1,
-                OwnSyntaxError,
-            )
 
 
 def _read_database(cursor: Cursor) -> CreateDatabase:

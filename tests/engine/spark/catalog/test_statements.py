@@ -144,7 +144,7 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         (
             "CREATE TEMP VIEW hinted AS SELECT * FROM fluvial.shop.t /*+ OPTIONS('scan.snapshot-id'='1') */",
             ParseException,
-            "the text of a view takes no options",
+            "its text takes no options",
         ),
         ("DROP TEMPORARY TABLE fluvial.shop.t", ParseException, "DROP VIEW a temporary view"),
         ("SELECT * FROM fluvial.shop.t$tags VERSION AS OF 1", ParseException, "without versions"),
