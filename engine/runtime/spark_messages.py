@@ -3,10 +3,9 @@
 import re
 from typing import Final
 
-from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from engine.runtime.spark_internals import jvm_exit_code
+from engine.spark_internals.session import is_lost_connection, jvm_exit_code
 from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError, TakenOverError
 
@@ -65,7 +64,7 @@ def spark_end(error: BaseException) -> SparkEndedError | None:
     Args:
         error: what was raised; after a lost connection the JVM gets some time to end.
     """
-    code = jvm_exit_code(_END_S if _is_of_connection(error) else 0)
+    code = jvm_exit_code(_END_S if is_lost_connection(error) else 0)
     if code is None:
         return None
     cause = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -73,14 +72,6 @@ def spark_end(error: BaseException) -> SparkEndedError | None:
         f"Spark has ended: cause='{cause}' fix='see the end of its log for the reason (no memory, or a long pause "
         "of the machine); run it again: it continues from its checkpoints'"
     )
-
-
-def _is_of_connection(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ConnectionError | EOFError | Py4JNetworkError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _first_line(text: str) -> str:

@@ -11,12 +11,11 @@ from typing import IO, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from engine.runtime.spark_internals import arrow_results, planned_bytes
+from engine.spark_internals.session import JvmError, arrow_results, planned_bytes
 from engine.types.quoting import quoted
 
 IS_OVER: Final = "fluvial: a partition is too large for the driver"
@@ -53,7 +52,7 @@ def collect_rows(frame: DataFrame, *, most_bytes: int, most_partition_bytes: int
                 context.cancelJobsWithTag(tag)
             else:
                 return found
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, JvmError) as error:
         if not is_large and not any(sign in str(error) for sign in (IS_OVER, _NO_RESULT)):
             raise
     finally:
