@@ -17,7 +17,6 @@ from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomN
 from filestore.layout.branch_log import branch_options
 from filestore.layout.branch_names import on_branch_name
 from filestore.layout.branch_state import creation_id, is_hidden, main_branch
-from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
@@ -41,6 +40,7 @@ from filestore.table_view import TableView
 from filestore.write.table_write import MaxSequenceNumbers, TableWrite
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
+from lsm.nearest_names import names_text
 from lsm.retry import retrying
 from lsm.undo import undoing, undoing_unless_visible
 

@@ -23,6 +23,9 @@ FOR_ONE: Final = 245
 # Public doors of a package: a program of a user imports these from the package itself.
 DOORS: Final = {"engine", "engine.checkpoint.admission", "engine.dialect", "engine.procedures"}
 
+# Modules of the library with one duty here, and the module that has it.
+ONE_HOME: Final = {"difflib": "lsm.nearest_names"}
+
 # Names that several modules may define: each module has its own logger, type variable or entry point.
 EACH_ITS_OWN: Final = {"logger", "main", "T", "RowsT"}
 
@@ -72,6 +75,15 @@ def defined(statements: list[ast.stmt]) -> Iterator[str]:
                 yield from defined([node for node in ast.iter_child_nodes(each) if isinstance(node, ast.stmt)])
             case _:
                 pass
+
+
+def imported(module: ast.Module) -> Iterator[str]:
+    """The names of modules that one imports."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
 
 
 @cache
@@ -134,6 +146,12 @@ def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
         for path in (ROOT / "tests" / name).rglob("test_*.py")
     }
     assert sorted(map(str, tests - rooms)) == []
+
+
+@pytest.mark.parametrize(("module", "home"), ONE_HOME.items())
+def test_one_module_alone_uses_what_has_one_duty(module: str, home: str) -> None:
+    users = {name for name, path in MODULES.items() if {*imported(tree(path))} & {module}}
+    assert users == {home}
 
 
 @pytest.mark.sweep

@@ -4,7 +4,6 @@ Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``Time
     ``TimestampNTZType``.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -24,6 +23,7 @@ from engine.types.text_length import length_metadata, sized_type
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 _TIME: Final[type[T.DataType] | None] = getattr(T, "TimeType", None)  # since 4.1
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
@@ -286,8 +286,7 @@ def check_frame(frame: T.StructType, schema: TableSchema) -> None:
     names = [field.name for field in schema.fields]
     for name in given:
         if name not in names and name not in BESIDE_ROWS:
-            near = CaseRule().found(name, names) or next(iter(difflib.get_close_matches(name, names, 1)), None)
-            hint = f" did_you_mean={near}" if near else ""
+            hint = did_you_mean(name, names)
             raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
     for field in schema.fields:
         _check_column(field, given.get(field.name))

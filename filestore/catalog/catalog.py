@@ -30,7 +30,6 @@ from filestore.layout.leftovers import clear_dropped, is_what_a_drop_leaves
 from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.options.option import similar
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
 from filestore.schema.schema_store import SchemaStore, new_schema
@@ -38,6 +37,7 @@ from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.nearest_names import close_names, did_you_mean
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
@@ -231,7 +231,7 @@ class FileCatalog:
 
     def _no_such_table(self, name: str, root: str) -> InvalidInputError:
         database, table = name.split(".")
-        close = similar(table, known := self._tables.tables(database), 1)
+        close = close_names(table, known := self._tables.tables(database))
         near = f" did_you_mean={database}.{close[0]}" if close else ""
         return InvalidInputError(f"no such table: table={name} path={root} tables={known[:_TABLES_LISTED]}{near}")
 
@@ -399,7 +399,7 @@ class FileCatalog:
         if (exists := self.database_exists(name)) or ignore_if_missing:
             return exists
         known = self.list_databases()
-        near = "".join(f" did_you_mean={each}" for each in similar(name, known, 1))
+        near = did_you_mean(name, known)
         if not known and not self._io.is_directory(self.warehouse):
             near = " cause=there is no such directory fix='check the warehouse, or create a table in it'"
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
