@@ -26,6 +26,17 @@ DOORS: Final = {"engine", "engine.checkpoint.admission", "engine.dialect", "engi
 # Modules of the library with one duty here, and the module that has it.
 ONE_HOME: Final = {"difflib": "lsm.nearest_names"}
 
+ERRORS_BY_WORDS: Final = {
+    "engine.runtime.spark_messages": "errors of tasks and jobs reach the driver as text",
+    "engine.simulation.history": "an oracle compares what a message says with what was done",
+    "engine.simulation.invariants": "the same",
+    "filestore.iceberg.rest_catalog": "pyiceberg has one class for all answers of a catalog",
+    "filestore.io.hdfs_files": "WebHDFS has one class of Java's for several refusals",
+    "filestore.io.object_store": "obstore has one class for answers without a code of HTTP",
+    "filestore.maintenance.row_verification": "a path that a message has is not added again",
+}
+"""Modules that look for words in an error, each with its reason."""
+
 # Names that several modules may define: each module has its own logger, type variable or entry point.
 EACH_ITS_OWN: Final = {"logger", "main", "T", "RowsT"}
 
@@ -152,6 +163,17 @@ def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
 def test_one_module_alone_uses_what_has_one_duty(module: str, home: str) -> None:
     users = {name for name, path in MODULES.items() if {*imported(tree(path))} & {module}}
     assert users == {home}
+
+
+def test_errors_are_known_by_class_and_not_by_their_words() -> None:
+    """Words of Spark's errors are read in one module; those of libraries without classes or codes where they come."""
+    found = set()
+    for module, path in MODULES.items():
+        for node in ast.walk(tree(path)):
+            is_search = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+            if is_search and "str(error)" in map(ast.unparse, node.comparators):
+                found.add(module)
+    assert found == ERRORS_BY_WORDS.keys()
 
 
 @pytest.mark.sweep
