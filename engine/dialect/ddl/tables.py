@@ -35,7 +35,6 @@ from filestore.analysis.analysis import analyze
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
-from filestore.layout.nearest_names import names_text
 from filestore.maintenance.partitions import drop_partitions as drop_rows_of
 from filestore.maintenance.partitions import list_partitions
 from filestore.options.parsing import boolean_of
@@ -44,6 +43,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.column_paths import field_at
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import names_text
 
 CHANGE_TRACKING: Final = TableOptions.change_tracking.key
 
