@@ -122,7 +122,7 @@ $ fluvial sql "SELECT citty FROM shop.orders"
 $ JAVA_HOME=/nowhere fluvial run job.yaml
 2 /nowhere
 $ fluvial plan --from-topics 'shop.*' --brokers localhost:1
-1 localhost:1
+2 --from-topics needs more: missing=--database
 """
 """What starts Spark, or waits for a broker."""
 
