@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlparse
 
 from engine.lineage.graph.columns import ColumnFlow
+from engine.lineage.origins import default_path
 from filestore.layout.branch_names import SEPARATOR
 from filestore.schema.table_schema import TableSchema
-from filestore.table_store import TableStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Dataset:
 
     warehouse: str
     table: str  # database.table
-    path: str = ""  # see ``own_path``
+    path: str = ""  # see ``origins.own_path``
     snapshot_id: int | None = None  # None: no snapshot yet
     row_count: int | None = None  # written rows
     schema: TableSchema | None = None
@@ -38,25 +38,14 @@ def dataset_name(warehouse: str, table: str, path: str = "") -> tuple[str, str]:
     Args:
         warehouse: of its catalog.
         table: ``database.table``, or ``database.table$branch_b``.
-        path: see ``own_path``.
+        path: see ``origins.own_path``.
     """
     base, mark, branch = table.partition(SEPARATOR)
     address = urlparse(path or warehouse)
-    where = address.path.rstrip("/") if path else _path(address.path, base)
+    where = address.path.rstrip("/") if path else default_path(address.path, base)
     if address.scheme in ("", "file"):
         return "file", f"{where}{mark}{branch}"
     return f"{address.scheme}://{address.netloc}", f"{where}{mark}{branch}".lstrip("/")
-
-
-def own_path(store: TableStore) -> str:
-    """The directory of a table that lies elsewhere than its catalog puts tables; "": it lies there."""
-    root, base = store.paths.root, store.name.partition(SEPARATOR)[0]
-    return "" if store.catalog is None or root == _path(store.catalog.warehouse, base) else root
-
-
-def _path(warehouse: str, table: str) -> str:
-    database, _, name = table.partition(".")
-    return f"{warehouse.rstrip('/')}/{database}.db/{name}"
 
 
 def catalog_uri(warehouse: str) -> str:

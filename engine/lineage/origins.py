@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
-from engine.lineage.datasets import own_path
 from engine.lineage.store.entities import LONGEST_NAME
 from engine.request.writer_options import WriterOptions
+from filestore.layout.branch_names import SEPARATOR
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -151,3 +151,15 @@ def _reads(offsets: Iterable[Any]) -> Iterator[SourceRead]:
         body = each.get("read") if isinstance(each, Mapping) else None
         if isinstance(body, Mapping) and {"warehouse", "table", "snapshot"} <= body.keys():
             yield SourceRead.from_json(body)
+
+
+def own_path(store: TableStore) -> str:
+    """The directory of a table that lies elsewhere than its catalog puts tables; "": it lies there."""
+    root, base = store.paths.root, store.name.partition(SEPARATOR)[0]
+    return "" if store.catalog is None or root == default_path(store.catalog.warehouse, base) else root
+
+
+def default_path(warehouse: str, table: str) -> str:
+    """Where a catalog puts a table, ``database.table``."""
+    database, _, name = table.partition(".")
+    return f"{warehouse.rstrip('/')}/{database}.db/{name}"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.lineage.datasets import Dataset, own_path
+from engine.lineage.datasets import Dataset
 from engine.lineage.graph.columns import ColumnFlow
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
-from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead
+from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, own_path
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import DIRECTORY, SQLITE_FILE, of_columns
 from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records

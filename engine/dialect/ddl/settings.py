@@ -10,11 +10,11 @@ from engine.dialect.scope.results import DONE, texts_table
 from engine.lineage.origins import JOB_KEY
 from engine.system_tables.names import has_database
 from filestore.catalog.catalog import DEFAULT_DATABASE
-from filestore.layout.nearest_names import names_text
 from filestore.options.secrets import without_secrets
 from filestore.options.table_options import SESSION_PREFIX, TableOptions, canonical_options, check_option
 from filestore.options.tag_schedule import check_periods
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import names_text
 
 _UNSET = "<undefined>"
 _SPARKS = "spark."

@@ -15,7 +15,7 @@ from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
 from engine.dialect.grammar.create_grammar import read_create, read_replace
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import check_begins, has_options, parse_expression, parse_query, tokens_of
-from engine.dialect.grammar.places import OwnSyntaxError, SourceText, did_you_mean
+from engine.dialect.grammar.places import OwnSyntaxError, SourceText
 from engine.dialect.grammar.show_grammar import (
     read_analyze,
     read_describe,
@@ -28,6 +28,7 @@ from engine.dialect.grammar.show_grammar import (
 )
 from engine.dialect.grammar.statements import Statement
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)

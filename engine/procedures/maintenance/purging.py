@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
-from filestore.layout.nearest_names import some_text
 from filestore.maintenance.changelog_expiry import delete_changelogs
 from filestore.maintenance.snapshot_expiry import ExpiryStep, expire_snapshots, expiry_of_all
 from filestore.refs.file_references import FileSize, data_files
@@ -20,6 +19,7 @@ from filestore.table_store import TableStore
 from filestore.tag.savepoints import delete_savepoint
 from filestore.tag.tags import delete_tag, keeps_merge, read_tag
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import some_text
 
 _MANY: Final = 2**62
 _NEWEST_ONLY: Final = Retention(min_count=1, max_count=1, age_ms=0, limit=_MANY)

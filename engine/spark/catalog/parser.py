@@ -8,12 +8,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from engine.runtime.logs import fields_of
-from engine.runtime.spark_internals import jvm_frame
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.procedure import CALL_TEXT
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import OwnQuery, Statements
+from engine.spark_internals.catalog import PARSER, SparkInside
+from engine.spark_internals.session import jvm_frame
 from lsm.errors import FluvialError
 
 _REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
@@ -111,7 +111,7 @@ class ParserProxy(Proxy):
     class Java:
         """What py4j looks for."""
 
-        implements: Sequence[str] = ("org.apache.spark.sql.catalyst.parser.ParserInterface",)
+        implements: Sequence[str] = (PARSER,)
 
     # ---- Fluvial's texts
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 import engine
 from engine import Catalog
 from engine.dialect.grammar.parser import parse_statements
-from engine.runtime.spark_internals import jvm_frame
+from engine.spark_internals.session import jvm_frame
 from filestore.snapshot.snapshot import CHANGES_KEY
 from lsm.errors import InvalidInputError
 from tests.engine.dialect.test_reference import blocks, shown
