@@ -30,7 +30,7 @@ def write_some(table: Table, random: Random) -> None:
         table.compact(full=True)
 
 
-def written(tmp_path: Path, seed: int) -> tuple[Table, Random]:
+def table_with_history(tmp_path: Path, seed: int) -> tuple[Table, Random]:
     """A table with a history, tags, a savepoint, and a branch that has gone on."""
     random = Random(seed)
     table = Catalog(str(tmp_path)).create_table(
@@ -142,7 +142,7 @@ def test_a_dry_run_says_what_the_run_does(tmp_path: Path, case: str, seed: int) 
     """Counts, sizes, names and changes of columns are those of the run; the table is as it was in between."""
     prepare, arguments = CASES[case]
     procedure: Procedure[...] = getattr(procedures, case.partition(" ")[0])
-    table, _ = written(tmp_path, seed)
+    table, _ = table_with_history(tmp_path, seed)
     prepare(table)
     table = Catalog(str(tmp_path)).table("d.t")
     if not isinstance(arguments, dict):

@@ -34,7 +34,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog
         yield Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
 
 
-class Follower:
+class FoldedStream:
     """A stream, and what folding its changes by key makes of the rows that it began with."""
 
     def __init__(self, catalog: Catalog, table: Table, begun: Rows, **options: str) -> None:
@@ -60,7 +60,7 @@ class EventualHistory:
         self.table = catalog.create_table("d.t", ID_SCHEMA, primary_key=["id"], options=options)
         self.rows: Rows = {}
         self.states: dict[int, Rows] = {}
-        self.followers = [Follower(catalog, self.table, {})]
+        self.followers = [FoldedStream(catalog, self.table, {})]
         self.number = 0
         self.write()
 
@@ -152,12 +152,12 @@ class EventualHistory:
         now = {"log.scan": "from-timestamp", "log.scan.timestamp-mills": str(int(time.time() * 1000))}
         for options in ({"log.scan": "latest"}, now):
             if len(self.followers) < 5:
-                self.followers.append(Follower(self.catalog, self.table, dict(self.rows), **options))
+                self.followers.append(FoldedStream(self.catalog, self.table, dict(self.rows), **options))
 
     def check(self) -> None:
         union = self.table.read(options={"scan.log.union": "true"}).to_arrow()
         assert {row["id"]: row["v"] for row in union.to_pylist()} == self.rows, "union"
-        for number, each in enumerate([*self.followers, Follower(self.catalog, self.table, {})]):
+        for number, each in enumerate([*self.followers, FoldedStream(self.catalog, self.table, {})]):
             assert each.follow() == self.rows, f"follower {number}"
 
 
