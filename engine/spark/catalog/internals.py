@@ -112,6 +112,19 @@ class SparkInside:
         """A Java array of texts as one text with points, in one call."""
         return ".".join(json.loads(self._mapper.writeValueAsString(names)))
 
+    def parts_of(self, identifier: Any) -> tuple[str, str]:
+        """The namespace with points, and the name, of Spark's ``Identifier``: most are said by one call."""
+        space, point, name = str(identifier.toString()).rpartition(".")
+        if point and "`" not in space + name:
+            return space, name
+        return self.dotted(identifier.namespace()), str(identifier.name())
+
+    def one(self, value: Any) -> Any:
+        """A Java iterator over one object; None: over nothing."""
+        if value is None:
+            return self.static("java.util.Collections", "emptyIterator")()
+        return self.static("java.util.Collections", "singleton")(value).iterator()
+
     def texts_by_key(self, values: Any) -> dict[str, str]:
         """A Java map of texts, in one call: item by item each is two."""
         found: dict[str, str] = json.loads(self._mapper.writeValueAsString(values))
@@ -216,7 +229,12 @@ class SparkInside:
 
     def is_python(self, value: Any) -> bool:
         """Whether an object of the JVM is one in Python behind an interface."""
-        return bool(self.named("java.lang.reflect.Proxy").isProxyClass(value.getClass()))
+        return bool(self._proxies.isInstance(value))
+
+    @cached_property
+    def _proxies(self) -> Any:
+        """The class of all objects behind interfaces; only py4j makes any that reach Python."""
+        return self.named("java.lang.Class").forName("java.lang.reflect.Proxy")
 
     def weak(self, value: Any) -> Any:
         """A reference that does not keep an object of the JVM."""
