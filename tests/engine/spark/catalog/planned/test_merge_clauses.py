@@ -81,8 +81,13 @@ MERGES: Final[dict[str, Sequence[Clause]]] = {
             lambda old, new: _no_struct(old) or _n(new) == 21,
         ),
         Clause("matched", lambda old, new: _with(old, n=-2), {"n": "-2"}),
-        Clause("new", lambda old, new: (new or ())[:2] + (0, None), {"id": "q.id", "p": "q.p", "n": "0"}, "q.n IS NULL",
-               lambda old, new: _n(new) is None),
+        Clause(
+            "new",
+            lambda old, new: (*(new or ())[:2], 0, None),
+            {"id": "q.id", "p": "q.p", "n": "0"},
+            "q.n IS NULL",
+            lambda old, new: _n(new) is None,
+        ),
         Clause("new", lambda old, new: new, "all", "q.id > 100", lambda old, new: False),
     ),
     "fields of structs": (
@@ -152,9 +157,7 @@ def run(frame: DataFrame, table: str, clauses: Sequence[Clause], *, evolves: boo
 
 
 def rows_of(spark: SparkSession, table: str) -> list[Row]:
-    plain = [
-        (row.id, row.p, row.n, None if row.s is None else tuple(row.s)) for row in spark.table(table).collect()
-    ]
+    plain = [(row.id, row.p, row.n, None if row.s is None else tuple(row.s)) for row in spark.table(table).collect()]
     return sorted(plain, key=str)
 
 
@@ -171,8 +174,9 @@ def test_a_merge_of_a_frame_gives_the_rows_of_a_plain_merge(spark: SparkSession,
         run(source(spark, NEWS), table, clauses)
         assert rows_of(spark, table) == merged(clauses), what
         assert before is not None
-        versions = spark.sql(f"SELECT count(*) FROM {table}$snapshots WHERE snapshot_id > {before[0]} "
-                             "AND commit_kind <> 'COMPACT'").first()
+        versions = spark.sql(
+            f"SELECT count(*) FROM {table}$snapshots WHERE snapshot_id > {before[0]} AND commit_kind <> 'COMPACT'"
+        ).first()
         assert versions is not None
         assert versions[0] == 1, what
     twice = source(spark, [NEWS[0], (2, 2, 22, None)])
