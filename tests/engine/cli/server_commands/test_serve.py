@@ -193,6 +193,15 @@ class TestServer:
             f"CREATE TABLE spark_catalog.listed_there.all_types ({columns}) USING parquet COMMENT 'of all'",
         ):
             statement.execute(text)
+        shown = {
+            text: whole(statement.executeQuery(text))
+            for text in ("SHOW SCHEMAS", "SHOW TABLES IN listed_here", "DESCRIBE listed_here.keyed")
+        }  # what PyHive's dialects of SQLAlchemy ask
+        assert "Listed_Here" in {row["NAMESPACE"] for row in shown["SHOW SCHEMAS"]}
+        names = {row["TABLENAME"] for row in shown["SHOW TABLES IN listed_here"]}
+        assert names == {"all_types", "keyed", "seen"}
+        described = [(row["COL_NAME"], row["DATA_TYPE"]) for row in shown["DESCRIBE listed_here.keyed"]]
+        assert described == [("k", "int"), ("d", "string")]
         facts = connection.getMetaData()
         assert {"Listed_Here", "sys"} <= {*listed(facts.getSchemas(), "TABLE_SCHEM")}
         assert listed(facts.getSchemas(None, "LISTED%"), "TABLE_SCHEM") == ["Listed_Here"]
