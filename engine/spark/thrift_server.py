@@ -27,7 +27,7 @@ from engine.spark.catalog.session_state import AsSpark
 from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import is_system_table
 from engine.types.quoting import quoted
-from engine.types.spark_types import described_schema
+from engine.types.spark_types import described_schema, sql_type
 from engine.types.text_length import limit_of
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
@@ -368,7 +368,7 @@ def column_rows(database: str, table: str, schema: T.StructType, column: str | N
         comment, unused = field.metadata.get("comment", ""), None
         found.append(
             (
-                *(None, database, table, field.name, code, sql_type(kind), size, unused, digits, radix),
+                *(None, database, table, field.name, code, sql_type(kind, _written), size, unused, digits, radix),
                 *(int(field.nullable), comment, unused, unused, unused, unused, number),
                 *("YES" if field.nullable else "NO", unused, unused, unused, unused, "NO"),
             )
@@ -388,22 +388,9 @@ def _facts_of(kind: T.DataType) -> tuple[int, int | None, int | None]:
     return code, size, digits
 
 
-def sql_type(kind: T.DataType) -> str:
-    """A type as Spark writes it in SQL."""
-    match kind:
-        case T.StructType():
-            return f"STRUCT<{', '.join(_sql_field(each) for each in kind.fields)}>"
-        case T.ArrayType():
-            return f"ARRAY<{sql_type(kind.elementType)}>"
-        case T.MapType():
-            return f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
-        case _:
-            return str(kind.simpleString()).upper()
-
-
-def _sql_field(field: T.StructField) -> str:
-    name = field.name if re.fullmatch(r"\w*[A-Za-z_]\w*", field.name, re.A) else quoted(field.name)
-    return f"{name}: {sql_type(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+def _written(name: str) -> str:
+    """A name as Spark writes it in types: in backquotes where it needs them."""
+    return name if re.fullmatch(r"\w*[A-Za-z_]\w*", name, re.A) else quoted(name)
 
 
 def _table_row(database: str, name: str, kind: str, comment: str) -> Row:

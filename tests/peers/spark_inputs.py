@@ -150,7 +150,11 @@ def difference(text: str, ours: Any, theirs: Any) -> str | None:
         return "refused" if isinstance(theirs, list) else "accepted"
     if not isinstance(ours, list):
         return None if ours == theirs else "error"
-    writes = re.match(r"\s*(insert|create|drop|alter|truncate|update|delete|merge|with.*insert)", text, re.I | re.S)
+    writes = re.match(
+        r"\s*(execute immediate\s+')?(insert|create|drop|alter|truncate|update|delete|merge|with.*insert)",
+        text,
+        re.I | re.S,
+    )
     return None if ours == theirs or writes else "rows"
 
 
@@ -198,8 +202,27 @@ REASONS: Final[Sequence[tuple[str, str, str, str]]] = (
     (".*", "refused", r"^create table.*\bdefault \w+\(", "a default is a constant: docs/spark-statements.md"),
     (".*", "refused", r"partitioned by \(b, c\).*as binary\)", "no partitions by BINARY or TIMESTAMP"),
     (".*", "refused", r"set tblproperties.*\"type\"", "type is an option: what kind of table it is"),
-    (".*", "accepted", r"^alter table.*\b(rename column|change|first|after)\b", "tables of Spark's own cannot"),
+    (".*", "accepted", r"^alter table.*\b(rename|change|first|after|drop)\b", "tables of Spark's own cannot"),
+    (
+        ".*",
+        "accepted",
+        r"^(execute immediate 'alter|delete|update|merge|replace table)",
+        "tables of Spark's own cannot",
+    ),
     ("change-column", "refused|error", r"^alter table test_change", "its columns were renamed and moved before"),
+    ("identifier-clause", "rows", r"identifier\(|\bc[12] from tab\b|tab_renamed", "statements before differed"),
+    ("identifier-clause", "refused", r"truncate table identifier|\(identifier\(", "docs/spark-statements.md"),
+    (
+        "identifier-clause",
+        "error",
+        r"^repair table|'a\.b\.c|/\*\+ identifier",
+        "another catalog has another word for it",
+    ),
+    ("view-with-default", "rows|refused", r"\bfrom v\b", "v is the view before: the catalog stores none"),
+    ("execute-immediate", "error", r"'insert.* into res_id", "a change of rows gives its counts"),
+    (".*", "refused", r"^(alter|comment on) (schema|database)\b", "a database has no properties"),
+    (".*", _HOW, r"^(create|drop|describe|show)\b.*\b(function|views)\b", "the catalog stores no functions and views"),
+    (".*", "refused", r"^create table.*timestamp(_ntz)?\b.*partitioned by", "no partitions by BINARY or TIMESTAMP"),
     ("charvarchar", "rows", r"\bchar_tbl4\b", "CHAR is not padded: docs/spark-sql.md"),
     (".*", "rows", r"\blimit\s+\d+(?!.*\border by\b)|\blimit\b[^()]*\)", "LIMIT takes any rows without an order"),
     (".*", "rows", r"\b(collect_list|collect_set|first|last|any_value)\s*\(", "its order is that of the files"),

@@ -194,7 +194,7 @@ class TestServer:
         ):
             statement.execute(text)
         shown = {
-            text: whole(statement.executeQuery(text))
+            text: jdbc_rows(statement.executeQuery(text))
             for text in ("SHOW SCHEMAS", "SHOW TABLES IN listed_here", "DESCRIBE listed_here.keyed")
         }  # what PyHive's dialects of SQLAlchemy ask
         assert "Listed_Here" in {row["NAMESPACE"] for row in shown["SHOW SCHEMAS"]}
@@ -203,23 +203,23 @@ class TestServer:
         described = [(row["COL_NAME"], row["DATA_TYPE"]) for row in shown["DESCRIBE listed_here.keyed"]]
         assert described == [("k", "int"), ("d", "string")]
         facts = connection.getMetaData()
-        assert {"Listed_Here", "sys"} <= {*listed(facts.getSchemas(), "TABLE_SCHEM")}
-        assert listed(facts.getSchemas(None, "LISTED%"), "TABLE_SCHEM") == ["Listed_Here"]
-        assert listed(facts.getTables(None, "Listed_Here", "%", None), "TABLE_NAME") == ["all_types", "keyed"]
-        assert listed(facts.getTables(None, None, "see_", None), "TABLE_NAME", "TABLE_TYPE") == [("seen", "VIEW")]
-        assert listed(facts.getColumns(None, None, "seen", None), "COLUMN_NAME") == ["one"]
-        assert listed(facts.getTables(None, "%", "kEyed", as_texts(spark, "VIEW")), "TABLE_NAME") == []
-        assert listed(facts.getPrimaryKeys(None, "Listed_Here", "keyed"), "COLUMN_NAME", "KEQ_SEQ") == [
+        assert {"Listed_Here", "sys"} <= {*jdbc_values(facts.getSchemas(), "TABLE_SCHEM")}
+        assert jdbc_values(facts.getSchemas(None, "LISTED%"), "TABLE_SCHEM") == ["Listed_Here"]
+        assert jdbc_values(facts.getTables(None, "Listed_Here", "%", None), "TABLE_NAME") == ["all_types", "keyed"]
+        assert jdbc_values(facts.getTables(None, None, "see_", None), "TABLE_NAME", "TABLE_TYPE") == [("seen", "VIEW")]
+        assert jdbc_values(facts.getColumns(None, None, "seen", None), "COLUMN_NAME") == ["one"]
+        assert jdbc_values(facts.getTables(None, "%", "kEyed", as_texts(spark, "VIEW")), "TABLE_NAME") == []
+        assert jdbc_values(facts.getPrimaryKeys(None, "Listed_Here", "keyed"), "COLUMN_NAME", "KEQ_SEQ") == [
             ("d", "1"), ("k", "2"),
         ]  # fmt: skip
-        nullable = listed(facts.getColumns(None, "Listed_Here", "keyed", "%"), "COLUMN_NAME", "IS_NULLABLE")
+        nullable = jdbc_values(facts.getColumns(None, "Listed_Here", "keyed", "%"), "COLUMN_NAME", "IS_NULLABLE")
         assert nullable == [("k", "NO"), ("d", "NO")]
-        assert "database_name" in listed(facts.getColumns(None, "sys", "%", "%"), "COLUMN_NAME")
+        assert "database_name" in jdbc_values(facts.getColumns(None, "sys", "%", "%"), "COLUMN_NAME")
 
         def said(database: str) -> list[dict[str, str | None]]:
-            found = whole(facts.getColumns(None, database, "all_types", "%"))
-            found += whole(facts.getColumns(None, database, "all_types", "_"))
-            found += whole(facts.getTables(None, database, "all%", None))
+            found = jdbc_rows(facts.getColumns(None, database, "all_types", "%"))
+            found += jdbc_rows(facts.getColumns(None, database, "all_types", "_"))
+            found += jdbc_rows(facts.getTables(None, database, "all%", None))
             return [{**row, "TABLE_SCHEM": ""} for row in found]
 
         ours = said("Listed_Here")
@@ -239,7 +239,7 @@ class TestServer:
         assert server.output.read_text().splitlines()[-1] == "stopped"
 
 
-def whole(found: Any) -> list[dict[str, str | None]]:
+def jdbc_rows(found: Any) -> list[dict[str, str | None]]:
     """The rows of a result of JDBC, as texts by the names of its columns."""
     about = found.getMetaData()
     names = [str(about.getColumnLabel(number)).upper() for number in range(1, about.getColumnCount() + 1)]
@@ -249,8 +249,8 @@ def whole(found: Any) -> list[dict[str, str | None]]:
     return rows
 
 
-def listed(found: Any, *names: str) -> list[Any]:
-    rows = [tuple(row[name] for name in names) for row in whole(found)]
+def jdbc_values(found: Any, *names: str) -> list[Any]:
+    rows = [tuple(row[name] for name in names) for row in jdbc_rows(found)]
     return [row[0] for row in rows] if len(names) == 1 else rows
 
 

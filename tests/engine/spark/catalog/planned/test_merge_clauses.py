@@ -138,7 +138,7 @@ def source(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
     return spark.createDataFrame([*rows], "id INT, p INT, n BIGINT, s STRUCT<x: INT, y: STRING>").alias("q")
 
 
-def run(frame: DataFrame, table: str, clauses: Sequence[Clause], *, evolves: bool = False) -> None:
+def merge_by(frame: DataFrame, table: str, clauses: Sequence[Clause], *, evolves: bool = False) -> None:
     def of(text: str) -> Column:
         return F.expr(text.replace("t.", f"{table}."))
 
@@ -156,7 +156,7 @@ def run(frame: DataFrame, table: str, clauses: Sequence[Clause], *, evolves: boo
     (writer.withSchemaEvolution() if evolves else writer).merge()
 
 
-def rows_of(spark: SparkSession, table: str) -> list[Row]:
+def state_of_rows(spark: SparkSession, table: str) -> list[Row]:
     plain = [(row.id, row.p, row.n, None if row.s is None else tuple(row.s)) for row in spark.table(table).collect()]
     return sorted(plain, key=str)
 
@@ -171,8 +171,8 @@ def test_a_merge_of_a_frame_gives_the_rows_of_a_plain_merge(spark: SparkSession,
         source(spark, ROWS[2:]).writeTo(table).append()
         source(spark, ROWS[:2]).writeTo(table).append()
         before = spark.sql(f"SELECT max(snapshot_id) FROM {table}$snapshots").first()
-        run(source(spark, NEWS), table, clauses)
-        assert rows_of(spark, table) == merged(clauses), what
+        merge_by(source(spark, NEWS), table, clauses)
+        assert state_of_rows(spark, table) == merged(clauses), what
         assert before is not None
         versions = spark.sql(
             f"SELECT count(*) FROM {table}$snapshots WHERE snapshot_id > {before[0]} AND commit_kind <> 'COMPACT'"
@@ -181,10 +181,10 @@ def test_a_merge_of_a_frame_gives_the_rows_of_a_plain_merge(spark: SparkSession,
         assert versions[0] == 1, what
     twice = source(spark, [NEWS[0], (2, 2, 22, None)])
     with pytest.raises(Exception, match="MERGE_CARDINALITY_VIOLATION"):
-        run(twice, table, (UPDATE_ALL,))
-    assert rows_of(spark, table) == merged(clauses)
-    run(twice, table, (Clause("matched", lambda old, new: None, "delete"),))  # whichever it is, the row goes
-    assert rows_of(spark, table) == [row for row in merged(clauses) if row[0] != 2]
+        merge_by(twice, table, (UPDATE_ALL,))
+    assert state_of_rows(spark, table) == merged(clauses)
+    merge_by(twice, table, (Clause("matched", lambda old, new: None, "delete"),))  # whichever it is, the row goes
+    assert state_of_rows(spark, table) == [row for row in merged(clauses) if row[0] != 2]
     more = source(spark, NEWS[-2:]).withColumn("more", F.lit(9)).alias("q")
-    run(more, table, (UPDATE_ALL, INSERT_ALL), evolves=True)
+    merge_by(more, table, (UPDATE_ALL, INSERT_ALL), evolves=True)
     assert {row.id: row.more for row in spark.table(table).collect()}[6] == 9
