@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from engine.catalog import Catalog
-from engine.runtime.spark_internals import jvm_of, jvm_session
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark
+from engine.spark_internals.catalog import SparkInside
+from engine.spark_internals.session import JvmError, start_thrift_server
 from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import is_system_table
 from engine.types.quoting import quoted
@@ -32,7 +31,6 @@ from engine.types.text_length import limit_of
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 
-_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 _HIVE: Final = "spark.hadoop.hive.server2."
 _TASKS: Final = "spark.sql.shuffle.partitions"
 
@@ -135,37 +133,20 @@ def thrift_server(spark: SparkSession, name: str, catalog: Catalog) -> Iterator[
     Raises:
         ServerStartError: it does not start, for example without Hive's jars.
     """
-    _, jvm = jvm_of(spark)
-    # New sessions begin with what the context says: else a local master has 200 tasks for each shuffle.
-    jvm_session(spark).sparkContext().conf().set(_TASKS, spark.conf.get(_TASKS))
-    try:
-        server: Any = getattr(jvm, _SERVER).startWithContext(jvm_session(spark).sqlContext())
-    except (Py4JError, TypeError) as error:  # TypeError: there is no such class
+    try:  # without the setting a local master has 200 tasks for each shuffle
+        server = start_thrift_server(spark, {_TASKS: str(spark.conf.get(_TASKS))})
+    except (JvmError, TypeError) as error:  # TypeError: there is no such class
         raise ServerStartError(
             f"Spark's Thrift server does not start: error={str(error).splitlines()[0]} "
             f"fix='a Spark with Hive, as PySpark has it from PyPI'"
         ) from error
-    _answer_questions(spark, server, name, catalog)
     try:
+        inside = SparkInside(spark)
+        listing = CatalogListing(catalog, lambda table: spark.table(f"{quoted(name)}.{table}").schema)
+        inside.serve_sessions(server, lambda own, contexts: _ServedSessions(inside, own, contexts, name, listing))
         yield
     finally:
         server.stop()
-
-
-def _answer_questions(spark: SparkSession, server: Any, name: str, catalog: Catalog) -> None:
-    """Give a server that runs its sessions as ``_ServedSession``."""
-    inside = SparkInside(spark)
-    services = server.getServices()
-    service = next(each for each in services if each.getClass().getSimpleName() == "SparkSQLCLIService")
-    manager = service.getSessionManager()
-    field = inside.named("java.lang.Class").forName(_SESSIONS).getDeclaredField("handleToSession")
-    field.setAccessible(True)
-    contexts = manager.getOperationManager().sessionToContexts()
-    listing = CatalogListing(catalog, lambda table: spark.table(f"{quoted(name)}.{table}").schema)
-    field.set(manager, _ServedSessions(inside, field.get(manager), contexts, name, listing))
-
-
-_SESSIONS: Final = "org.apache.hive.service.cli.session.SessionManager"
 
 
 class _ServedSessions(Proxy):
