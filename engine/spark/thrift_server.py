@@ -250,11 +250,7 @@ class _ServedSession(Proxy):
         """Temporary views of the connection, which have no schema."""
         if not is_like("", schema):
             return
-        found = self._context().sessionState().catalog().listLocalTempViews("*")
-        for index in range(found.size()):
-            name = str(found.apply(index).table())
-            if is_like(name, table):
-                yield name
+        yield from (name for name in self.inside.temporary_views(self._context()) if is_like(name, table))
 
     def _rows(self, columns: str, rows: Sequence[Row]) -> Any:
         """The handle of a query that gives the rows."""

@@ -298,6 +298,11 @@ class SparkInside:
         catalogs = found.get(manager)
         catalogs.remove(name) if catalog is None else catalogs.put(name, catalog)
 
+    def temporary_views(self, session: Any) -> list[str]:
+        """The names of a session's own views."""
+        found = session.sessionState().catalog().listLocalTempViews("*")
+        return [str(found.apply(index).table()) for index in range(found.size())]
+
     def current_catalog(self, session: Any) -> str:
         """The name of the current catalog."""
         return str(session.catalog().currentCatalog())
