@@ -1,22 +1,81 @@
 """Spark's own Thrift server, for tools that speak JDBC or ODBC. No other module names its classes.
 
 It runs in the JVM of a session. Each connection gets a new session of the application, so it has the catalogs that
-are installed there.
+are installed there. Spark answers a client's questions for schemas, tables, columns and keys from its own catalog only;
+so the server's map of sessions gives it sessions that answer them from the current catalog.
 """
 
+import base64
 import errno
+import json
+import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
+from engine.catalog import Catalog
+from engine.spark.catalog.proxy import Proxy, called
+from engine.spark.catalog.session_state import AsSpark
+from engine.spark_internals.catalog import SparkInside
 from engine.spark_internals.session import JvmError, start_thrift_server
+from engine.system_tables.catalog_tables import shown_databases
+from engine.system_tables.names import is_system_table
+from engine.types.quoting import quoted
+from engine.types.spark_types import described_schema, sql_type
+from engine.types.text_length import limit_of
+from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 
 _HIVE: Final = "spark.hadoop.hive.server2."
 _TASKS: Final = "spark.sql.shuffle.partitions"
+
+Row = Sequence[str | int | None]
+
+_NO_CATALOG: Final = ""  # what Spark says for all of its tables
+_SCHEMA_COLUMNS: Final = "TABLE_SCHEM STRING, TABLE_CATALOG STRING"
+_TABLE_COLUMNS: Final = (
+    "TABLE_CAT STRING, TABLE_SCHEM STRING, TABLE_NAME STRING, TABLE_TYPE STRING, REMARKS STRING, TYPE_CAT STRING, "
+    "TYPE_SCHEM STRING, TYPE_NAME STRING, SELF_REFERENCING_COL_NAME STRING, REF_GENERATION STRING"
+)
+_COLUMN_COLUMNS: Final = (
+    "TABLE_CAT STRING, TABLE_SCHEM STRING, TABLE_NAME STRING, COLUMN_NAME STRING, DATA_TYPE INT, TYPE_NAME STRING, "
+    "COLUMN_SIZE INT, BUFFER_LENGTH TINYINT, DECIMAL_DIGITS INT, NUM_PREC_RADIX INT, NULLABLE INT, REMARKS STRING, "
+    "COLUMN_DEF STRING, SQL_DATA_TYPE INT, SQL_DATETIME_SUB INT, CHAR_OCTET_LENGTH INT, ORDINAL_POSITION INT, "
+    "IS_NULLABLE STRING, SCOPE_CATALOG STRING, SCOPE_SCHEMA STRING, SCOPE_TABLE STRING, SOURCE_DATA_TYPE SMALLINT, "
+    "IS_AUTO_INCREMENT STRING"
+)
+_KEY_COLUMNS: Final = (
+    "TABLE_CAT STRING, TABLE_SCHEM STRING, TABLE_NAME STRING, COLUMN_NAME STRING, KEQ_SEQ INT, PK_NAME STRING"
+)
+_TYPES: Final[Mapping[type[T.DataType], tuple[int, int | None, int | None]]] = {
+    T.BooleanType: (16, 1, 0),
+    T.ByteType: (-6, 1, None),
+    T.ShortType: (5, 2, None),
+    T.IntegerType: (4, 4, 0),
+    T.LongType: (-5, 8, None),
+    T.FloatType: (6, 4, 7),
+    T.DoubleType: (8, 8, 15),
+    T.StringType: (12, None, None),
+    T.CharType: (1, None, None),
+    T.VarcharType: (12, None, None),
+    T.DateType: (91, 4, None),
+    T.TimestampType: (93, 8, 6),
+    T.TimestampNTZType: (93, 8, 6),
+    T.BinaryType: (-2, None, None),
+    T.ArrayType: (2003, None, None),
+    T.MapType: (2000, None, None),
+    T.StructType: (2002, None, None),
+    T.NullType: (0, 1, None),
+}
+"""By type: its number in ``java.sql.Types``, bytes, digits behind the point; as Spark says them of its own tables."""
+_OTHER: Final = (1111, None, None)
+_DECIMAL: Final = 3
+_LONG_DIGITS: Final = 18  # decimals with more have 16 bytes
 
 
 class ServerStartError(FluvialError):
@@ -63,11 +122,13 @@ def server_settings(host: str, port: int, catalog: str) -> Mapping[str, str]:
 
 
 @contextmanager
-def thrift_server(spark: SparkSession) -> Iterator[None]:
+def thrift_server(spark: SparkSession, name: str, catalog: Catalog) -> Iterator[None]:
     """While the block runs, the server takes connections.
 
     Args:
         spark: a session with ``server_settings``; its application is served.
+        name: of the catalog in statements.
+        catalog: whose schemas, tables, columns and keys clients list where it is the current one.
 
     Raises:
         ServerStartError: it does not start, for example without Hive's jars.
@@ -80,6 +141,234 @@ def thrift_server(spark: SparkSession) -> Iterator[None]:
             f"fix='a Spark with Hive, as PySpark has it from PyPI'"
         ) from error
     try:
+        inside = SparkInside(spark)
+        listing = CatalogListing(catalog, lambda table: spark.table(f"{quoted(name)}.{table}").schema)
+        inside.serve_sessions(server, lambda own, contexts: _ServedSessions(inside, own, contexts, name, listing))
         yield
     finally:
         server.stop()
+
+
+class _ServedSessions(Proxy):
+    """The map of sessions by their handle: gives each as one that answers questions for the current catalog."""
+
+    def __init__(self, inside: SparkInside, own: Any, contexts: Any, name: str, listing: "CatalogListing") -> None:
+        """Over the server's own map; ``contexts``: Spark's sessions by the same handles."""
+        super().__init__(inside)
+        self._own = own
+        self._contexts = contexts
+        self._name = name
+        self._listing = listing
+
+    @called
+    def get(self, handle: Any) -> "_ServedSession | None":
+        """Java's."""
+        own = self._own.get(handle)
+        if own is None:
+            return None
+        return _ServedSession(self.inside, own, lambda: self._contexts.get(handle), self._name, self._listing)
+
+    @called
+    def values(self) -> Any:
+        """Java's: py4j has another method of this name."""
+        return self.inside.called(self._own, "values", "map of sessions")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("java.util.Map",)
+
+
+class _ServedSession(Proxy):
+    """A session of the server: questions about the catalog are queries, all else is done by Spark's own session."""
+
+    def __init__(
+        self, inside: SparkInside, own: Any, context: Callable[[], Any], name: str, listing: "CatalogListing"
+    ) -> None:
+        """Before ``own``; ``context`` gives Spark's session of the connection."""
+        super().__init__(inside)
+        self._own = own
+        self._context = context
+        self._name = name
+        self._listing = listing
+
+    @called
+    def getSchemas(self, catalog: str | None, schema: str | None) -> Any:
+        """Hive's."""
+        if not self._is_ours(catalog):
+            return self._own.getSchemas(catalog, schema)
+        return self._rows(_SCHEMA_COLUMNS, self._listing.schemas(schema))
+
+    @called
+    def getTables(self, catalog: str | None, schema: str | None, table: str | None, kinds: Any) -> Any:
+        """Hive's."""
+        if not self._is_ours(catalog):
+            return self._own.getTables(catalog, schema, table, kinds)
+        wanted = None if kinds is None else {str(each).upper() for each in kinds}
+        found: list[Row] = []
+        if not wanted or "TABLE" in wanted:
+            found += self._listing.tables(schema, table)
+        if not wanted or "VIEW" in wanted:
+            found += [_table_row("", view, "VIEW", "") for view in self._views(schema, table)]
+        return self._rows(_TABLE_COLUMNS, found)
+
+    @called
+    def getColumns(self, catalog: str | None, schema: str | None, table: str | None, column: str | None) -> Any:
+        """Hive's."""
+        if not self._is_ours(catalog):
+            return self._own.getColumns(catalog, schema, table, column)
+        found = [*self._listing.columns(schema, table, column)]
+        for view in self._views(schema, table):
+            made = T.StructType.fromJson(json.loads(self._context().table(quoted(view)).schema().json()))
+            found += column_rows("", view, made, column)
+        return self._rows(_COLUMN_COLUMNS, found)
+
+    @called
+    def getPrimaryKeys(self, catalog: str | None, schema: str | None, table: str | None) -> Any:
+        """Hive's."""
+        if not self._is_ours(catalog):
+            return self._own.getPrimaryKeys(catalog, schema, table)
+        return self._rows(_KEY_COLUMNS, self._listing.keys(schema, table))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("org.apache.hive.service.cli.session.HiveSession",)
+
+    def _is_ours(self, catalog: str | None) -> bool:
+        if catalog not in (None, "", "%"):
+            return catalog == self._name
+        return self.inside.current_catalog(self._context()) == self._name
+
+    def _views(self, schema: str | None, table: str | None) -> Iterator[str]:
+        """Temporary views of the connection, which have no schema."""
+        if not is_like("", schema):
+            return
+        yield from (name for name in self.inside.temporary_views(self._context()) if is_like(name, table))
+
+    def _rows(self, columns: str, rows: Sequence[Row]) -> Any:
+        """The handle of a query that gives the rows."""
+        names = [each.split()[0] for each in columns.split(", ")]
+        text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+        coded = base64.b64encode(text.encode()).decode()
+        with AsSpark():
+            return self._own.executeStatement(
+                f"SELECT inline(from_json(decode(unbase64('{coded}'), 'UTF-8'), 'ARRAY<STRUCT<{_fields(columns)}>>'))",
+                self.inside.text_map({}),
+            )
+
+
+def _fields(columns: str) -> str:
+    return ", ".join(": ".join(each.split()) for each in columns.split(", "))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogListing:
+    """What a catalog has, as rows of JDBC's ``DatabaseMetaData``. Patterns have ``%`` and ``_``; None: all."""
+
+    catalog: Catalog
+    system_schema: Callable[[str], T.StructType]  # of a system table, by its quoted name
+
+    def schemas(self, schema: str | None) -> list[Row]:
+        """Databases."""
+        return [(name, _NO_CATALOG) for name in shown_databases(self.catalog) if is_like(name, schema)]
+
+    def tables(self, schema: str | None, table: str | None) -> list[Row]:
+        """Tables with their comments."""
+        found: list[Row] = []
+        for database, name in self._names(schema, table):
+            whole = f"{database}.{name}"
+            comment = None if is_system_table(self.catalog, whole) else self.catalog.described(whole).schema.comment
+            found.append(_table_row(database, name, "TABLE", comment or ""))
+        return found
+
+    def columns(self, schema: str | None, table: str | None, column: str | None) -> list[Row]:
+        """Columns in the order of their tables."""
+        found: list[Row] = []
+        for database, name in self._names(schema, table):
+            whole = f"{database}.{name}"
+            if is_system_table(self.catalog, whole):
+                made = self.system_schema(f"{quoted(database)}.{quoted(name)}")
+            else:
+                made = T.StructType(list(map(_field_of, self.catalog.described(whole).schema.fields)))
+            found += column_rows(database, name, made, column)
+        return found
+
+    def keys(self, schema: str | None, table: str | None) -> list[Row]:
+        """Columns of primary keys."""
+        found: list[Row] = []
+        for database, name in self._names(schema, table):
+            whole = f"{database}.{name}"
+            keys = () if is_system_table(self.catalog, whole) else self.catalog.described(whole).schema.primary_keys
+            found += [(_NO_CATALOG, database, name, key, number, None) for number, key in enumerate(keys, 1)]
+        return found
+
+    def _names(self, schema: str | None, table: str | None) -> Iterator[tuple[str, str]]:
+        for database in shown_databases(self.catalog):
+            if is_like(database, schema):
+                yield from ((database, each) for each in self.catalog.list_tables(database) if is_like(each, table))
+
+
+def _field_of(field: DataField) -> T.StructField:
+    """A column as Spark lists it: texts with their lengths."""
+    found, limit = described_schema([field])[0], limit_of(field.type)
+    if limit is not None:
+        found.dataType = (T.CharType if field.type.root == "CHAR" else T.VarcharType)(limit)
+    return found
+
+
+def is_like(name: str, pattern: str | None) -> bool:
+    r"""Whether a name is meant by a pattern of JDBC, in any case: ``%``, ``_``, and ``\`` before one that is itself."""
+    if pattern is None or pattern in ("", "%", "*"):
+        return True
+    parts = re.findall(r"\\.|.", pattern, re.S)
+    words = {"%": ".*", "*": ".*", "_": "."}
+    text = "".join(words.get(each) or re.escape(each[-1]) for each in parts)
+    return re.fullmatch(text, name, re.I | re.S) is not None
+
+
+def column_rows(database: str, table: str, schema: T.StructType, column: str | None) -> list[Row]:
+    """The columns of a table that a pattern means, as ``DatabaseMetaData.getColumns`` gives them."""
+    found: list[Row] = []
+    for number, field in enumerate(schema.fields, 1):
+        if not is_like(field.name, column):
+            continue
+        kind = field.dataType
+        code, size, digits = _facts_of(kind)
+        radix = 10 if isinstance(kind, T.NumericType) else None
+        comment, unused = field.metadata.get("comment", ""), None
+        found.append(
+            (
+                *(None, database, table, field.name, code, sql_type(kind, _written), size, unused, digits, radix),
+                *(int(field.nullable), comment, unused, unused, unused, unused, number),
+                *("YES" if field.nullable else "NO", unused, unused, unused, unused, "NO"),
+            )
+        )
+    return found
+
+
+def _facts_of(kind: T.DataType) -> tuple[int, int | None, int | None]:
+    if isinstance(kind, T.DecimalType):
+        return _DECIMAL, 8 if kind.precision <= _LONG_DIGITS else 16, kind.scale
+    code, size, digits = _TYPES.get(type(kind), _OTHER)
+    if isinstance(kind, T.CharType):
+        size = kind.length
+    if isinstance(kind, T.StructType):
+        sizes = [_facts_of(each.dataType)[1] for each in kind.fields]
+        size = None if None in sizes else sum(each or 0 for each in sizes)
+    return code, size, digits
+
+
+def _written(name: str) -> str:
+    """A name as Spark writes it in types: in backquotes where it needs them."""
+    return name if re.fullmatch(r"\w*[A-Za-z_]\w*", name, re.A) else quoted(name)
+
+
+def _table_row(database: str, name: str, kind: str, comment: str) -> Row:
+    return (_NO_CATALOG, database, name, kind, comment, None, None, None, None, None)

@@ -5,7 +5,7 @@ them is not public without a jar: the map of a session's catalogs, the field tha
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
@@ -117,6 +117,19 @@ class SparkInside:
         """A Java array of texts as one text with points, in one call."""
         return ".".join(json.loads(self._mapper.writeValueAsString(names)))
 
+    def parts_of(self, identifier: Any) -> tuple[str, str]:
+        """The namespace with points, and the name, of Spark's ``Identifier``: most are said by one call."""
+        space, point, name = str(identifier.toString()).rpartition(".")
+        if point and "`" not in space + name:
+            return space, name
+        return self.dotted(identifier.namespace()), str(identifier.name())
+
+    def one(self, value: Any) -> Any:
+        """A Java iterator over one object; None: over nothing."""
+        if value is None:
+            return self.static("java.util.Collections", "emptyIterator")()
+        return self.static("java.util.Collections", "singleton")(value).iterator()
+
     def texts_by_key(self, values: Any) -> dict[str, str]:
         """A Java map of texts, in one call: item by item each is two."""
         found: dict[str, str] = json.loads(self._mapper.writeValueAsString(values))
@@ -221,7 +234,32 @@ class SparkInside:
 
     def is_python(self, value: Any) -> bool:
         """Whether an object of the JVM is one in Python behind an interface."""
-        return bool(self.named("java.lang.reflect.Proxy").isProxyClass(value.getClass()))
+        return bool(self._proxies.isInstance(value))
+
+    @cached_property
+    def _proxies(self) -> Any:
+        """The class of all objects behind interfaces; only py4j makes any that reach Python."""
+        return self.named("java.lang.Class").forName("java.lang.reflect.Proxy")
+
+    def serve_sessions(self, server: Any, made: Callable[[Any, Any], Any]) -> None:
+        """Give Spark's Thrift server another map of its sessions by their handles.
+
+        Args:
+            server: that runs.
+            made: the other map, of the server's own one and of that of Spark's sessions by the same handles.
+
+        Raises:
+            InvalidInputError: this Spark has another server.
+        """
+        with known_inside():
+            services = list(server.getServices())
+            service = next(each for each in services if each.getClass().getSimpleName() == "SparkSQLCLIService")
+            manager = service.getSessionManager()
+            kind = self.named("java.lang.Class").forName("org.apache.hive.service.cli.session.SessionManager")
+            field = kind.getDeclaredField("handleToSession")
+            field.setAccessible(True)
+            contexts = manager.getOperationManager().sessionToContexts()
+            field.set(manager, made(field.get(manager), contexts))
 
     def weak(self, value: Any) -> Any:
         """A reference that does not keep an object of the JVM."""
@@ -259,6 +297,11 @@ class SparkInside:
         found.setAccessible(True)
         catalogs = found.get(manager)
         catalogs.remove(name) if catalog is None else catalogs.put(name, catalog)
+
+    def temporary_views(self, session: Any) -> list[str]:
+        """The names of a session's own views."""
+        found = session.sessionState().catalog().listLocalTempViews("*")
+        return [str(found.apply(index).table()) for index in range(found.size())]
 
     def current_catalog(self, session: Any) -> str:
         """The name of the current catalog."""

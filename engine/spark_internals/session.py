@@ -35,6 +35,8 @@ _THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer
 CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """What writes the files of a checkpoint by plain calls of the file system."""
 _LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
+_arrow: "WeakKeyDictionary[Any, tuple[Any, Any]]" = WeakKeyDictionary()
+_catalogs: "WeakKeyDictionary[SparkSession, Any]" = WeakKeyDictionary()
 _heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
 _kept: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()  # by context, what knows the rows that it keeps
 _views: "WeakKeyDictionary[Any, _ViewParts]" = WeakKeyDictionary()
@@ -208,9 +210,17 @@ def _handed_over(spark: "SparkSession", context: Any, rows: "pa.Table") -> "Data
         with pa.ipc.new_stream(file, rows.schema) as stream:
             stream.write_table(rows)
         file.flush()
-        schema, helper = from_arrow_schema(rows.schema), context._jvm.PythonSQLUtils
-        batches = helper.readArrowStreamFromFile(file.name)
-        return DataFrame(helper.toDataFrame(batches, schema.json(), jvm_session(spark)), spark)
+        schema, (read, made) = from_arrow_schema(rows.schema), _arrow_members(context._jvm)
+        return DataFrame(made(read(file.name), schema.json(), jvm_session(spark)), spark)
+
+
+def _arrow_members(jvm: Any) -> tuple[Any, Any]:
+    """What reads a stream of Arrow, and what makes a frame of it: py4j asks for both at each use."""
+    found = _arrow.get(jvm)
+    if found is None:
+        helper = jvm.PythonSQLUtils
+        found = _arrow[jvm] = helper.readArrowStreamFromFile, helper.toDataFrame
+    return found
 
 
 def empty_frame(spark: "SparkSession", schema: "StructType") -> "DataFrame":
@@ -260,7 +270,7 @@ def put_view(spark: "SparkSession", name: str, frame: "DataFrame") -> None:
                 parts.no_names,
                 parts.none,
             )
-            session.sessionState().catalog().createTempView(name, view, True)
+            _views_of(spark).createTempView(name, view, True)
             return
     frame.createOrReplaceTempView(name)
 
@@ -270,9 +280,17 @@ def drop_view(spark: "SparkSession", name: str) -> None:
     session = jvm_session(spark)
     if session is not None:
         with suppress(AttributeError):
-            session.sessionState().catalog().dropTempView(name)
+            _views_of(spark).dropTempView(name)
             return
     spark.catalog.dropTempView(name)
+
+
+def _views_of(spark: "SparkSession") -> Any:
+    """What keeps the temporary views of a session, which the JVM is asked for once."""
+    found = _catalogs.get(spark)
+    if found is None:
+        found = _catalogs[spark] = jvm_session(spark).sessionState().catalog()
+    return found
 
 
 def has_view(spark: "SparkSession", name: str) -> bool:

@@ -4,7 +4,7 @@ Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``Time
     ``TimestampNTZType``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -387,3 +387,15 @@ def is_wider_type(given: T.DataType, wanted: T.DataType) -> bool:
             return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
         return bool(_DIGITS.get(type(given), 99) <= whole)
     return type(wanted) in _WIDER.get(type(given), ())
+
+
+def sql_type(data_type: T.DataType, write_name: Callable[[str], str] = quoted) -> str:
+    """A type in Spark's SQL, whatever characters nested names have; ``write_name`` writes one of them."""
+    if isinstance(data_type, T.StructType):
+        fields = (f"{write_name(each.name)}: {sql_type(each.dataType, write_name)}" for each in data_type.fields)
+        return f"STRUCT<{', '.join(fields)}>"
+    if isinstance(data_type, T.ArrayType):
+        return f"ARRAY<{sql_type(data_type.elementType, write_name)}>"
+    if isinstance(data_type, T.MapType):
+        return f"MAP<{sql_type(data_type.keyType, write_name)}, {sql_type(data_type.valueType, write_name)}>"
+    return str(data_type.simpleString()).upper()

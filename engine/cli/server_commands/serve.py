@@ -85,7 +85,7 @@ def _serving(
             wanted = {"spark.ui.enabled": "false", **server_settings(host, port, name), **settings}
             spark = session_with_catalogs("fluvial serve", master, wanted, {name: place.catalog})
         try:
-            with thrift_server(spark):
+            with thrift_server(spark, name, place.catalog):
                 yield
         finally:
             spark.stop()

@@ -136,17 +136,19 @@ def _column_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
         yield from ((each.name, types[each.name], each.comment or f"AS {each.expression}") for each in parts.computed)
     else:
         yield from ((each.name, f"AS {each.expression}", each.comment) for each in parts.computed)
-    if parts.watermark is not None:
+    if parts.watermark is not None and not context.is_sparks_own:
         yield "# Watermark", "", ""
         yield parts.watermark.column, f"AS {parts.watermark.expression}", None
-    checks = {key: text for key, text in sorted(schema.options.items()) if key.startswith(CHECK_PREFIX)}
+    is_plain = not context.is_sparks_own  # tools take what is before the partitions for columns
+    checks = _checks(schema) if is_plain else []
     if checks:
         yield "# Constraints", "", ""
-        yield from ((key.removeprefix(CHECK_PREFIX), f"CHECK ({text})", None) for key, text in checks.items())
-    for title, names in (("# Primary Key", schema.primary_keys), (_PARTITIONS, schema.partition_keys)):
+        yield from ((name, f"CHECK ({text})", None) for name, text in checks)
+    keys = schema.primary_keys if is_plain else ()
+    for title, names in (("# Primary Key", keys), (_PARTITIONS, schema.partition_keys)):
         if names:
             yield title, "", ""
-            if context.is_sparks_own and title == _PARTITIONS:
+            if context.is_sparks_own:
                 yield "# col_name", "data_type", "comment"
             for field in schema.fields_of(names):
                 yield _column_row(context, field)
@@ -195,9 +197,24 @@ def _sparks_facts(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     yield "Provider", FORMAT_NAME, ""
     if table.schema.comment:
         yield "Comment", table.schema.comment, ""
+    if table.schema.primary_keys:
+        yield "Primary Key", ",".join(table.schema.primary_keys), ""
+    for constraint, text in _checks(table.schema):
+        yield f"Constraint {constraint}", f"CHECK ({text})", ""
+    watermark = TableParts.of(table.schema.options).watermark
+    if watermark is not None:
+        yield "Watermark", f"{watermark.column} AS {watermark.expression}", ""
     shown = ",".join(f"{key}={value}" for key, value in shown_options(table).items())
     yield "Table Properties", f"[{shown}]", ""
     yield "Location", table.store.paths.root, ""
+
+
+def _checks(schema: TableSchema) -> list[tuple[str, str]]:
+    return [
+        (key.removeprefix(CHECK_PREFIX), text)
+        for key, text in sorted(schema.options.items())
+        if key.startswith(CHECK_PREFIX)
+    ]
 
 
 def _as_json(context: SqlContext, table: Table) -> dict[str, Any]:

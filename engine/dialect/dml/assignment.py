@@ -14,8 +14,7 @@ from pyspark.sql import types as T
 
 from engine.dialect.scope.context import SqlContext
 from engine.types.column_names import CaseRule
-from engine.types.quoting import quoted
-from engine.types.spark_types import is_same_type, is_wider_type, spark_type
+from engine.types.spark_types import is_same_type, is_wider_type, spark_type, sql_type
 from engine.types.text_length import limit_of, within_length
 from filestore.types.casts import unquoted_default
 from filestore.types.data_types import DataField
@@ -175,18 +174,6 @@ def default_sql(field: DataField) -> str:
         return "NULL"
     escaped = unquoted_default(field.default_value).replace("\\", "\\\\").replace("'", "\\'")
     return f"CAST('{escaped}' AS {sql_type(spark_type(field.type))})"
-
-
-def sql_type(data_type: T.DataType) -> str:
-    """A type in Spark's SQL, whatever characters nested names have."""
-    if isinstance(data_type, T.StructType):
-        fields = ", ".join(f"{quoted(each.name)}: {sql_type(each.dataType)}" for each in data_type.fields)
-        return f"STRUCT<{fields}>"
-    if isinstance(data_type, T.ArrayType):
-        return f"ARRAY<{sql_type(data_type.elementType)}>"
-    if isinstance(data_type, T.MapType):
-        return f"MAP<{sql_type(data_type.keyType)}, {sql_type(data_type.valueType)}>"
-    return str(data_type.simpleString()).upper()
 
 
 def _checked(value: Column, wanted: T.DataType, name: str) -> Column:

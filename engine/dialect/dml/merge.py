@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from engine.dialect.dml.assignment import default_value, sql_type
+from engine.dialect.dml.assignment import default_value
 from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeText, read_merge
 from engine.dialect.dml.row_changes import (
     AssignedValue,
@@ -28,7 +28,7 @@ from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.spark_types import spark_type
+from engine.types.spark_types import spark_type, sql_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 

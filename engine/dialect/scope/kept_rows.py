@@ -31,6 +31,7 @@ _ON_TABLES: Final = (
     tree.RenameTable,
     tree.DropPartitions,
 )
+_MAY_CHANGE: Final = (*_CHANGES, *_ON_TABLES, tree.DropDatabase, Call)
 
 
 def kept_frame(context: SqlContext, name: str) -> DataFrame | None:
@@ -49,7 +50,8 @@ def kept_frame(context: SqlContext, name: str) -> DataFrame | None:
 @contextmanager
 def rows_read_again(context: SqlContext, statement: Statement) -> Iterator[None]:
     """Around a statement: what Spark keeps of a table that it changes is computed again, when it is asked for."""
-    names = sorted({*_changed(context, statement.tree)}) if keeps_rows(context.spark) else []
+    may_change = isinstance(statement.tree, _MAY_CHANGE) and keeps_rows(context.spark)
+    names = sorted({*_changed(context, statement.tree)}) if may_change else []
     if isinstance(statement.tree, _GONE):  # Spark forgets only what is there
         for name in names:
             context.spark.catalog.uncacheTable(_whole_name(context, name))

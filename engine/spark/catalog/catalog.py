@@ -343,7 +343,7 @@ class CatalogProxy(Proxy):
         return name if self._exists(name) else self._session.names.table(name, self._catalog)
 
     def _given_name(self, identifier: Any) -> str:
-        return f"{self.inside.dotted(identifier.namespace())}.{identifier.name()}"
+        return ".".join(self.inside.parts_of(identifier))
 
     def _opened(self, identifier: Any, name: str, state: Mapping[str, str]) -> TableProxy:
         """The table of a name, opened once for the statement. Raises: Spark's error: there is none."""

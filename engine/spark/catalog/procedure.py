@@ -50,13 +50,10 @@ class StatementProcedure(Proxy):
     @called
     def call(self, row: Any) -> Any:
         """Run the statement."""
-        text = bytes.fromhex(row.getUTF8String(0).toString()).decode()
+        text = bytes.fromhex(row.getString(0)).decode()
         with AsSpark():
             frame = self._statements.run(self._session, self._catalog, text)
-        found = self.inside.named("java.util.ArrayList")()
-        if frame is not None:
-            found.add(ResultScan(self.inside, frame))
-        return found.iterator()
+        return self.inside.one(None if frame is None else ResultScan(self.inside, frame))
 
     class Java:
         """What py4j looks for."""

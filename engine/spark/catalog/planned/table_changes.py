@@ -1,6 +1,7 @@
 """Changes of a table as Spark says them to its catalog, where there is no text: by declarative pipelines."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -76,7 +77,7 @@ def _made(schema: TableSchema, change: Any) -> Iterator[SchemaChange]:
         case "UpdateColumnComment":
             yield ChangeComment(_path(change), _text(change.newComment()))
         case "RenameColumn":
-            yield RenameColumn(_path(change), str(change.newName()))
+            yield RenameColumn(_path(change), _new_name(change))
         case "DeleteColumn":
             yield DropColumn(_path(change))
         case _:
@@ -93,6 +94,14 @@ def _of_property(key: str, text: str | None) -> Iterator[SchemaChange]:
         raise InvalidInputError(f"{_REFUSED[key]}: {key}={text} fix='leave the clause out'")
     elif key not in SPARKS_PROPERTIES:
         yield RemoveOption(key) if text is None else SetOption(key, text)
+
+
+def _new_name(change: Any) -> str:
+    """Raises: InvalidInputError: Spark gives the words of ``IDENTIFIER('b')`` for a name here, not what they mean."""
+    name = str(change.newName())
+    if re.match(r"identifier\s*\(", name, re.I):
+        raise InvalidInputError(f"the new name of a column is written out: name={name} fix='RENAME COLUMN a TO b'")
+    return name
 
 
 def _position(place: Any) -> ColumnPosition | None:

@@ -10,13 +10,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from engine import Catalog
 from engine.cli.app import run_command
+from engine.spark.thrift_server import is_like
 from tests.stores import processes
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -167,6 +170,66 @@ class TestServer:
             "snapshot.shop.order_states": "id,state,dbt_scd_id,dbt_updated_at,dbt_valid_from,dbt_valid_to",
         }
 
+    def test_a_jdbc_client_lists_what_there_is_as_of_spark_s_own_tables(
+        self, server: Server, spark: SparkSession
+    ) -> None:
+        """Schemas, tables, columns of each type, keys: DBeaver's tree. The same columns in Parquet say the same."""
+        columns = (
+            "a BOOLEAN, b TINYINT, c SMALLINT, d INT COMMENT 'of d', e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(10,2), "
+            "i DECIMAL(38,18), j STRING, k VARCHAR(7), l CHAR(3), m BINARY, n DATE, o TIMESTAMP, p TIMESTAMP_NTZ, "
+            "q ARRAY<INT>, "
+            "r MAP<STRING, ARRAY<DOUBLE>>, s STRUCT<x: INT, `y z`: STRUCT<u: BIGINT>>, t STRUCT<x: STRING>"
+        )
+        server.catalog.create_database("Listed_Here")
+        jvm: Any = spark.sparkContext._jvm
+        url = f"jdbc:hive2://127.0.0.1:{server.port}/listed_here"
+        connection = jvm.org.apache.hive.jdbc.HiveDriver().connect(url, jvm.java.util.Properties())
+        statement = connection.createStatement()
+        for text in (
+            f"CREATE TABLE all_types ({columns}) COMMENT 'of all'",
+            "CREATE TABLE keyed (k INT, d STRING, PRIMARY KEY (d, k) NOT ENFORCED) WITH ('bucket' = '1')",
+            "CREATE TEMPORARY VIEW seen AS SELECT 1 AS one",
+            "CREATE DATABASE spark_catalog.listed_there",
+            f"CREATE TABLE spark_catalog.listed_there.all_types ({columns}) USING parquet COMMENT 'of all'",
+        ):
+            statement.execute(text)
+        shown = {
+            text: jdbc_rows(statement.executeQuery(text))
+            for text in ("SHOW SCHEMAS", "SHOW TABLES IN listed_here", "DESCRIBE listed_here.keyed")
+        }  # what PyHive's dialects of SQLAlchemy ask
+        assert "Listed_Here" in {row["NAMESPACE"] for row in shown["SHOW SCHEMAS"]}
+        names = {row["TABLENAME"] for row in shown["SHOW TABLES IN listed_here"]}
+        assert names == {"all_types", "keyed"}
+        described = [(row["COL_NAME"], row["DATA_TYPE"]) for row in shown["DESCRIBE listed_here.keyed"]]
+        assert described == [("k", "int"), ("d", "string")]
+        facts = connection.getMetaData()
+        assert {"Listed_Here", "sys"} <= {*jdbc_values(facts.getSchemas(), "TABLE_SCHEM")}
+        assert jdbc_values(facts.getSchemas(None, "LISTED%"), "TABLE_SCHEM") == ["Listed_Here"]
+        assert jdbc_values(facts.getTables(None, "Listed_Here", "%", None), "TABLE_NAME") == ["all_types", "keyed"]
+        assert jdbc_values(facts.getTables(None, None, "see_", None), "TABLE_NAME", "TABLE_TYPE") == [("seen", "VIEW")]
+        assert jdbc_values(facts.getColumns(None, None, "seen", None), "COLUMN_NAME") == ["one"]
+        assert jdbc_values(facts.getTables(None, "%", "kEyed", as_texts(spark, "VIEW")), "TABLE_NAME") == []
+        assert jdbc_values(facts.getPrimaryKeys(None, "Listed_Here", "keyed"), "COLUMN_NAME", "KEQ_SEQ") == [
+            ("d", "1"), ("k", "2"),
+        ]  # fmt: skip
+        nullable = jdbc_values(facts.getColumns(None, "Listed_Here", "keyed", "%"), "COLUMN_NAME", "IS_NULLABLE")
+        assert nullable == [("k", "NO"), ("d", "NO")]
+        assert "database_name" in jdbc_values(facts.getColumns(None, "sys", "%", "%"), "COLUMN_NAME")
+
+        def said(database: str) -> list[dict[str, str | None]]:
+            found = jdbc_rows(facts.getColumns(None, database, "all_types", "%"))
+            found += jdbc_rows(facts.getColumns(None, database, "all_types", "_"))
+            found += jdbc_rows(facts.getTables(None, database, "all%", None))
+            return [{**row, "TABLE_SCHEM": ""} for row in found]
+
+        ours = said("Listed_Here")
+        statement.execute("USE spark_catalog.listed_there")
+        theirs = said("listed_there")
+        assert len(ours) == len(theirs) == 20 * 2 + 1
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.items() ^ other.items() == set()
+        connection.close()
+
     def test_sigterm_ends_it_cleanly(self, server: Server) -> None:
         """Issue 19, 2. It is the last test of the server."""
         assert processes.is_listening(server.port)
@@ -174,6 +237,49 @@ class TestServer:
         assert server.process.wait(60) == 0
         assert not processes.is_listening(server.port)
         assert server.output.read_text().splitlines()[-1] == "stopped"
+
+
+def jdbc_rows(found: Any) -> list[dict[str, str | None]]:
+    """The rows of a result of JDBC, as texts by the names of its columns."""
+    about = found.getMetaData()
+    names = [str(about.getColumnLabel(number)).upper() for number in range(1, about.getColumnCount() + 1)]
+    rows = []
+    while found.next():
+        rows.append({name: found.getString(number) for number, name in enumerate(names, 1)})
+    return rows
+
+
+def jdbc_values(found: Any, *names: str) -> list[Any]:
+    rows = [tuple(row[name] for name in names) for row in jdbc_rows(found)]
+    return [row[0] for row in rows] if len(names) == 1 else rows
+
+
+def as_texts(spark: SparkSession, *texts: str) -> Any:
+    gateway: Any = spark.sparkContext._gateway
+    array = gateway.new_array(gateway.jvm.java.lang.String, len(texts))
+    for number, text in enumerate(texts):
+        array[number] = text
+    return array
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "is_meant"),
+    [
+        ("orders", None, True),
+        ("orders", "", True),
+        ("orders", "%", True),
+        ("orders", "ORD%", True),
+        ("orders", "o_ders", True),
+        ("orders", "rders", False),
+        ("a_b", r"a\_b", True),
+        ("axb", r"a\_b", False),
+        ("a.b", "a.b", True),
+        ("axb", "a.b", False),
+        ("", "orders", False),
+    ],
+)
+def test_patterns_of_jdbc(name: str, pattern: str | None, is_meant: bool) -> None:
+    assert is_like(name, pattern) is is_meant
 
 
 def test_a_port_in_use_is_refused_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

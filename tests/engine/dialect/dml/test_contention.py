@@ -30,6 +30,7 @@ _PROCESS: Final = """
 import sys, engine
 from engine import Catalog
 spark = engine.session("beside", "local[1]", {"spark.ui.enabled": "false", "spark.log.level": "OFF"})
+print("ready", flush=True)
 sys.stdin.readline()
 for text in sys.argv[2:]:
     engine.sql(spark, text, Catalog(sys.argv[1]))
@@ -80,11 +81,16 @@ def test_four_processes(warehouse: Warehouse, kind: str) -> None:
             [sys.executable, "-c", _PROCESS, place, *statements(number)],
             env={**os.environ, "PYTHONPATH": f"{root}:{root / 'engine' / 'plugin'}"},
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for number in range(_PROCESSES)
     ]
-    errors = [each.communicate("go\n")[1] for each in running]
+    for each in running:  # one that is told to go before the others are there has no one beside it
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    with ThreadPoolExecutor(_PROCESSES) as pool:
+        errors = [said[1] for said in pool.map(lambda each: each.communicate("go\n"), running)]
     assert [each.returncode for each in running] == [0] * _PROCESSES, "\n".join(text[-2000:] for text in errors)
     check(warehouse, table, _PROCESSES)

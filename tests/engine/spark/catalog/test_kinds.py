@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from engine import Catalog
 
@@ -54,6 +55,16 @@ KINDS = {
 }
 
 
+MERGED = "`DataFrame.mergeInto`"
+
+
+def merge_frame(spark: SparkSession, table: str) -> None:
+    """Update one row and add another."""
+    source = spark.sql("SELECT * FROM VALUES (1, 'm', 1), (7, 'm', 1) AS s(id, v, p)").alias("s")
+    writer = source.mergeInto(table, F.expr(f"s.id = {table}.id"))
+    writer.whenMatched().updateAll().whenNotMatched().insertAll().merge()
+
+
 def cells() -> dict[str, dict[str, str]]:
     """By statement and kind."""
     lines = [line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
@@ -71,7 +82,7 @@ def test_each_statement_on_each_kind_of_table(spark: SparkSession, shop: Catalog
         "view": "view_of_a_kind",
     }.get(kind, table)
     found = {}
-    for statement, text in STATEMENTS.items():
+    for statement, text in (STATEMENTS | {MERGED: ""}).items():
         spark.sql(f"DROP TABLE IF EXISTS {table}")
         spark.sql(f"CREATE TABLE {table} {KINDS[kind]}")
         spark.sql(f"INSERT INTO {table} VALUES (1, 'a', 1), (2, 'b', 2)")
@@ -79,7 +90,10 @@ def test_each_statement_on_each_kind_of_table(spark: SparkSession, shop: Catalog
         if kind == "branch":
             spark.sql(f"CALL fluvial.sys.create_branch(table => 'shop.{name}', branch => 'dev', snapshot => 1)")
         try:
-            spark.sql(text.format(written)).collect()
+            if statement == MERGED:
+                merge_frame(spark, written)
+            else:
+                spark.sql(text.format(written)).collect()
             found[statement] = "yes"
         except PySparkException:
             found[statement] = "no"

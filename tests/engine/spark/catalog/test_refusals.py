@@ -86,6 +86,14 @@ def test_a_frame_that_replaces_nothing_is_appended(spark: SparkSession, shop: Ca
     assert sorted(tuple(row) for row in spark.table("fluvial.shop.none_gone").collect()) == [(1, "a"), (2, "b")]
 
 
+def test_a_column_is_not_renamed_to_words_of_spark(spark: SparkSession, shop: Catalog) -> None:
+    """Spark's plan has the text of ``IDENTIFIER(...)`` for the new name: the column was called so."""
+    spark.sql("CREATE TABLE fluvial.shop.renamed_by_word (a INT)")
+    with pytest.raises(PySparkException, match="the new name of a column is written out"):
+        spark.sql("ALTER TABLE IDENTIFIER('fluvial.shop.renamed_by_word') RENAME COLUMN a TO IDENTIFIER('b')")
+    assert spark.table("fluvial.shop.renamed_by_word").columns == ["a"]
+
+
 def test_a_frame_is_merged_with_schema_evolution(spark: SparkSession, shop: Catalog) -> None:
     """Without a word the new column is left out; with it the table gets it, and rows that match none have null."""
     spark.sql("CREATE TABLE fluvial.shop.grows (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket'='1')")

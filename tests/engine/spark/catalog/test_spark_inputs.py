@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog
-from tests.peers.spark_inputs import played, reason_of, texts
+from tests.peers.spark_inputs import played, texts
 
 LANES = 60
 EACH_RUN = ("subquery/in-subquery/in-basic.sql",)
@@ -13,8 +13,8 @@ EACH_RUN = ("subquery/in-subquery/in-basic.sql",)
 def check_inputs(spark: SparkSession, names: list[str] | tuple[str, ...]) -> None:
     inputs = texts()
     for name in names:
-        for text, how, ours, theirs in played(spark, name, inputs):
-            assert how is None or reason_of(text) is not None, f"{name}: {how}\n{text}\n{ours}\n{theirs}"
+        for each in played(spark, name, inputs):
+            assert each.how is None or each.reason is not None, f"{name}: {each}"
 
 
 @pytest.mark.long

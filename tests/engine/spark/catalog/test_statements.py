@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import engine
 from engine import Catalog
@@ -60,6 +61,23 @@ def test_a_compacted_table_is_read_by_sparks_own_scan(spark: SparkSession, shop:
     assert "ParquetScan" in plan(by_name)
     assert sorted(row.id for row in by_name.collect()) == [3, 4]
     assert spark.table("fluvial.shop.plain").count() == 5
+
+
+def test_frames_name_the_files_that_they_read(spark: SparkSession, shop: Catalog) -> None:
+    """Spark's ``inputFiles`` asks only tables of its own classes; ``input_file_name()`` is right through each door."""
+    table = "fluvial.shop.files_named"
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, v STRING)")
+    for number in (1, 2):
+        spark.sql(f"INSERT INTO {table} VALUES ({number}, 'a')")
+    files = {row.file_path.rpartition("/")[2] for row in spark.sql(f"SELECT file_path FROM {table}$files").collect()}
+    assert len(files) == 2
+    doors = {"sql": spark.sql(f"SELECT * FROM {table}"), "name": spark.table(table), "one": spark.table(table)}
+    doors["one"] = doors["one"].where("id = 1")
+    for door, frame in doors.items():
+        found = {row[0].rpartition("/")[2] for row in frame.select(F.input_file_name()).collect()}
+        assert found <= files, door
+        assert len(found) == (1 if door == "one" else 2), door
+        assert {each.rpartition("/")[2] for each in frame.inputFiles()} == (files if door == "sql" else set()), door
 
 
 def test_of_a_partly_compacted_table_only_keys_in_two_files_are_merged(spark: SparkSession, shop: Catalog) -> None:
