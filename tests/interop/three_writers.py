@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from engine import Catalog
 from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.snapshot.retention import Retention
@@ -66,6 +67,7 @@ UNKEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "append with indexes": {"bucket": "-1", "file-index.bloom-filter.columns": "s"},
     "append decoupled": {"bucket": "-1", "snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1",
                          "changelog.num-retained.max": "5"},
+    "append with row ids": {"bucket": "-1", "row-tracking.enabled": "true"},
 }  # fmt: skip
 KINDS: Final = (*KEYED, *UNKEYED)
 NAME: Final = "db.t"
@@ -110,8 +112,7 @@ class History:
         self._definition, self._chance = definition_of(kind), random.Random(f"{kind} {seed}")
         self._readers: list[Any] = [java, FLUVIAL] if kind in _JAVAS_ALONE else [java, python, FLUVIAL]
         self._writers = [each for each in self._readers if each is not java or kind not in _NOT_BY_JAVA]
-        is_by_both = self._definition.options["bucket"] != "-1"
-        self._java, self._compacters = java, [java, FLUVIAL] if is_by_both else [FLUVIAL]
+        self._java, self._compacters = java, [FLUVIAL] if kind in _NOT_BY_JAVA else [java, FLUVIAL]
         self._state: dict[Any, dict[str, Any]] = {}
         self._rows: list[dict[str, Any]] = []
         self._numbers, self._hidden = count(), False
@@ -176,6 +177,12 @@ class History:
             except PeerRefusedError:
                 continue
             assert _sorted(found) == expected, f"{reader.name} reads other rows after {self._done}"
+        if self._kind == "append with row ids":
+            ids = f"{NAME}$row_tracking"
+            found = Catalog(str(self._warehouse)).system_table(ids).to_arrow().to_pylist()
+            assert len({row["_ROW_ID"] for row in found}) == len(found), f"rows share an id after {self._done}"
+            theirs = self._java.read(self._warehouse, ids)
+            assert _sorted(found) == _sorted(theirs), f"java reads other ids after {self._done}"
 
     def _fresh(self) -> dict[str, Any]:
         number, is_ordered = next(self._numbers), "sequence" in self._kind
