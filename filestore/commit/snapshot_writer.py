@@ -25,10 +25,11 @@ from filestore.snapshot.snapshot import (
     Snapshot,
 )
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError
+from lsm.errors import ConflictError, CorruptDataError
 from lsm.retry import LostRaceError
 from lsm.row_kind import ROW_ID
 
+_LAST_ROW_ID = 2**63 - 1
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
 
 
@@ -124,6 +125,11 @@ def write_snapshot(
     next_row_id = latest.next_row_id if latest else None
     if store.options.row_tracking_enabled:
         delta, next_row_id = with_row_ids(delta, snapshot_id, first_row_id=next_row_id or 0)
+        if not 0 <= next_row_id <= _LAST_ROW_ID:
+            raise CorruptDataError(
+                f"no ids are left for new rows: table={store.name} snapshot={snapshot_id} next_row_id={next_row_id} "
+                "cause=the number in the snapshot before was changed fix='roll back to an older snapshot'"
+            )
     base = _write_base(store, latest, new_files)
     changes = _write_entries(store, delta, new_files)
     changelog = changelog_entries(committable.messages)

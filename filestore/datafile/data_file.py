@@ -40,6 +40,7 @@ from filestore.types.nested_arrays import with_slots
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.row_kind import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER
 
+_LAST_ID: Final = 2**63 - 1
 _SYSTEM_NAMES: Final = (SEQUENCE_NUMBER_COLUMN.name, VALUE_KIND_COLUMN.name)
 
 
@@ -321,6 +322,8 @@ def _with_ids(rows: pa.RecordBatch, first: int, meta: DataFileMeta, path: str) -
                     "cause=a program that does not know row-tracking.enabled wrote the file"
                 )
             start = meta.first_row_id + first
+            if not 0 <= start <= _LAST_ID - rows.num_rows:
+                raise CorruptDataError(f"ids of rows are out of range: path={path} _FIRST_ROW_ID={meta.first_row_id}")
             column = pc.coalesce(column, pa.array(np.arange(start, start + rows.num_rows, dtype=np.int64)))
         elif name == SEQUENCE_NUMBER and column.null_count:
             column = pc.fill_null(column, meta.max_sequence_number)

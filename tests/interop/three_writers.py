@@ -17,7 +17,9 @@ from typing import Any, Final
 
 from engine import Catalog
 from filestore.maintenance.snapshot_expiry import expire_snapshots
+from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.verification import verify_files
+from filestore.refs.live_references import changelog_references
 from filestore.snapshot.retention import Retention
 from tests.peers import DELETE, INSERT, PeerRefusedError, TableDefinition
 from tests.peers.agreement import FLUVIAL
@@ -30,6 +32,8 @@ STEPS: Final = 14
 _AGGREGATION: Final = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum",
                        "fields.w.aggregate-function": "max", "fields.s.aggregate-function": "last_value"}  # fmt: skip
 _VECTORS: Final = {"deletion-vectors.enabled": "true"}
+_DECOUPLED: Final = {"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1",
+                     "changelog.num-retained.max": "5"}  # fmt: skip
 
 KEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "plain": {},
@@ -58,6 +62,8 @@ KEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "orc manifests": {"manifest.format": "orc"},
     "parquet manifests": {"manifest.format": "parquet"},
     "bloom": {"file-index.bloom-filter.columns": "v,s"},
+    "input decoupled": {"changelog-producer": "input", **_DECOUPLED},
+    "lookup decoupled": {"changelog-producer": "lookup", **_DECOUPLED},
 }
 UNKEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "append": {"bucket": "-1"},
@@ -65,8 +71,7 @@ UNKEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "append orc": {"bucket": "-1", "file.format": "orc"},
     "append with vectors": {"bucket": "-1", **_VECTORS},
     "append with indexes": {"bucket": "-1", "file-index.bloom-filter.columns": "s"},
-    "append decoupled": {"bucket": "-1", "snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1",
-                         "changelog.num-retained.max": "5"},
+    "append decoupled": {"bucket": "-1", **_DECOUPLED},
     "append with row ids": {"bucket": "-1", "row-tracking.enabled": "true"},
 }  # fmt: skip
 KINDS: Final = (*KEYED, *UNKEYED)
@@ -128,6 +133,10 @@ class History:
         store = FLUVIAL.table(self._warehouse, NAME).store
         problems = [str(each) for each in verify_files(store, progress=lambda done, of: None)]
         assert problems == [], (problems, self._done)
+        kept = sorted({*store.snapshots.ids(), *(each.snapshot_id for each in changelog_references(store))})
+        assert kept == [*range(kept[0], kept[-1] + 1)] if kept else True, ("a hole", kept, self._done)
+        left = [each.path for each in find_orphans(store, older_than_ms=2**53)]
+        assert left == [], ("nothing refers to", left, self._done)
         return chosen.count(self.compare)
 
     def write(self) -> None:

@@ -10,11 +10,12 @@ from filestore.branch.branches import create_branch
 from filestore.branch.merge import merge_branch
 from filestore.manifest.entries import DataFileMeta
 from filestore.scan.row_ranges import files_by_rows
+from filestore.scan.snapshot_files import live_files
 from filestore.table import FileTable
 from filestore.write.row_deletion import delete_rows
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.entries import file
-from tests.support.tables import check_metadata, expire_all_but, key_table, rows
+from tests.support.tables import check_metadata, expire_all_but, key_table, newest_snapshot, rows
 
 ON: Final = {"row-tracking.enabled": "true", "bucket": "-1"}
 
@@ -117,3 +118,32 @@ def test_files_of_the_same_rows_come_together_and_the_newest_first() -> None:
     for each in (part("e", 4, 2, 1), part("f", None, 2, 1), part("g", 0, 4, 2)):
         with pytest.raises(CorruptDataError):
             files_by_rows([*files, each])
+
+
+@pytest.mark.parametrize("number", [2**63 - 2, -5, None])
+def test_ids_of_strangers_are_named_when_they_cannot_be(number: int | None) -> None:
+    """In a manifest: other reads go on."""
+    table = key_table(primary_key=(), **ON)
+    table.write(rows((1, 1), (2, 2)))
+    store = table.store
+    snapshot = newest_snapshot(table)
+    (entry,) = live_files(store, snapshot)
+    forged = replace(entry, file=replace(entry.file, first_row_id=number))
+    name, size = store.manifests.write_list([store.manifests.write_manifest([forged])])
+    changed = replace(snapshot, delta_manifest_list=name, delta_manifest_list_size=size)
+    store.io.replace(store.paths.snapshot(snapshot.id), changed.to_json().encode())
+    table = FileTable.open("db.t", store.paths.root, io=store.io)
+    assert table.read().to_arrow().num_rows == 2
+    with pytest.raises(CorruptDataError, match="_FIRST_ROW_ID="):
+        table.read(row_ids=True).to_arrow()
+
+
+def test_a_commit_gives_no_ids_beyond_the_last_one() -> None:
+    table = key_table(primary_key=(), **ON)
+    table.write(rows((1, 1)))
+    snapshot = newest_snapshot(table)
+    changed = replace(snapshot, next_row_id=2**63 - 1)
+    table.store.io.replace(table.store.paths.snapshot(snapshot.id), changed.to_json().encode())
+    with pytest.raises(CorruptDataError, match="next_row_id="):
+        table.write(rows((2, 2)))
+    assert table.read().to_arrow().num_rows == 1
