@@ -37,7 +37,7 @@ from filestore.snapshot.retention import Retention, expiry_end
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.snapshot.snapshot_line import SnapshotLine
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError
+from lsm.errors import ConflictError, CorruptDataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,40 +77,39 @@ def expire_snapshots(
     planned = None if found is None else store.snapshots.find(found.end_id)
     if found is None or planned is None:
         return
-    seen, changes_from, first_kept = store.as_found, found.changes_from, planned
-    steps: Iterable[ExpiryStep] = _spared_steps(seen, planned, found)
-    if not dry_run:
-        basis = _basis(seen, planned, found)
-        # what is in use and cannot be read is an error before anything says that snapshots are gone
-        steps = list(steps)
-        members = seen.snapshots.back_from(planned, is_exact=True)
-        changes = [each for each in members if changes_from <= each.id < planned.id]
-        take_back = keep_changelogs(seen, changes[::-1])
-        claimed = _claimed(store, planned.id)
-        if not store.is_as_opened():
-            take_back()
-            return
-        if claimed is None:
-            return
-        first_kept = claimed
-        if _basis(seen, first_kept, found) != basis:  # others made tags or snapshots before the claim
-            steps = _spared_steps(seen, first_kept, found)
-    store = seen
-    if not dry_run:
-        commits = ExpiredCommits(store)
-        notes = commits.note(_before(store, first_kept), following=first_kept)
-        if not store.is_as_opened():
-            commits.withdraw(notes)
-            _withdraw(store, first_kept.ref)
-            return  # some of what was found may be of a table that was made again under the name
-        if found.has_hole:
-            delete_changelogs(store, before=changes_from)
+    seen, changes_from = store.as_found, found.changes_from
+    basis = _basis(seen, planned, found)
+    try:  # what is in use and cannot be read is an error before anything says that snapshots are gone
+        steps: Iterable[ExpiryStep] = list(_spared_steps(seen, planned, found))
+    except _RolledBackError:
+        return  # nothing is claimed yet: what is left expires the next time
+    if dry_run:
+        yield from steps
+        return
+    members = seen.snapshots.back_from(planned, is_exact=True)
+    changes = [each for each in members if changes_from <= each.id < planned.id]
+    take_back = keep_changelogs(seen, changes[::-1])
+    first_kept = _claimed(store, planned.id)
+    if not store.is_as_opened():
+        take_back()
+        return
+    if first_kept is None:
+        return
+    if _basis(seen, first_kept, found) != basis:  # others made tags or snapshots before the claim
+        steps = _spared_steps(seen, first_kept, found)
+    commits = ExpiredCommits(seen)
+    notes = commits.note(_before(seen, first_kept), following=first_kept)
+    if not seen.is_as_opened():
+        commits.withdraw(notes)
+        _withdraw(seen, first_kept.ref)
+        return  # some of what was found may be of a table that was made again under the name
+    if found.has_hole:
+        delete_changelogs(seen, before=changes_from)
     for step in steps:
-        if not dry_run:
-            _delete(store, step)
+        _delete(seen, step)
         yield step
-    if not dry_run and (store.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
-        store.snapshots.repair_latest_hint()
+    if (seen.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
+        seen.snapshots.repair_latest_hint()
 
 
 def _before(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
@@ -190,6 +189,8 @@ def _claimed(store: TableStore, end_id: int) -> Snapshot | None:
         _withdraw(store, claimed)
         return None
     first_kept = None if claimed is None else store.snapshots.find_ref(claimed)
+    if claimed is not None and first_kept is None:
+        store.snapshots.withdraw_claim(claimed)  # a rollback took it away; or another expiry, which has claimed more
     if first_kept is None or keeps_snapshots(store.io, store.paths):
         return None  # operations that copy snapshots check for the claim after announcing themselves: one side yields
     return None if store.snapshots.removed.has(first_kept.identity) else first_kept  # by a rollback, which does so too
@@ -297,14 +298,27 @@ def _candidates(store: TableStore, members: Sequence[Snapshot]) -> Iterator[Expi
         known = following
 
 
+class _RolledBackError(ConflictError):
+    """A snapshot that was to follow one that expires is gone, and that one is not."""
+
+
 def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _Known | None:
-    """The complete successor of a snapshot to delete; None: another process has deleted that snapshot."""
+    """The complete successor of a snapshot to delete; None: another process has deleted that snapshot.
+
+    Raises:
+        CorruptDataError: it is there, and one of its files is missing.
+    """
     try:
         return _Known(following, metadata_files(store, following), tuple(removed_files(store, following)))
     except FileNotFoundError as error:
-        # the successor can only be incomplete if another process is deleting it, after this one
+        # the successor is incomplete if another process is deleting it: an expiry, after this one, or a rollback
         if store.snapshots.find_ref(snapshot.ref) is None:
             return None
+        if store.snapshots.find_ref(following.ref) is None:
+            raise _RolledBackError(
+                f"a rollback took away what was about to expire: table={store.name} snapshot={following.id} "
+                "fix='run it again'"
+            ) from error
         raise CorruptDataError(
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
             f"snapshot={following.id} missing={error.filename or error} fix='fluvial verify {store.name}'"
