@@ -54,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table soak-cdc lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table soak-cdc lint house audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -191,6 +191,9 @@ audit: $(AUDIT)/.stamp ## list what is fetched in .venv-audit/sbom.json, and com
 	    --progress-spinner off --requirement $$pins $(ARGS) || failed=$$?; \
 	  if [ $$failed = 2 ]; then break; fi; \
 	done; exit $$failed
+
+house: venv ## how large the code is: lines, modules, rooms, layers, modules for one importer, private members of Spark
+	@$(PY) -m tests.support.house_counts
 
 format: venv ## rewrite the code in the house's format
 	$(VENV)/bin/ruff check --fix $(CHECKED)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import engine
 from benchmarks.harness import commit, machine, sized
 from engine import Catalog
-from engine.runtime.spark_internals import jvm_of
+from engine.spark_internals.session import jvm_of
 
 BUDGET_MS = 20
 STATEMENTS = {

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
+from engine.spark_internals.workers import CREATION, IN_TASKS, LOOKUP, serve_tasks, wrap_reports
 
 PRELOADED: Final = (
     "numpy",
@@ -30,14 +31,7 @@ PRELOADED: Final = (
     "pyarrow.json",
     "pyarrow.parquet",
     "confluent_kafka",
-    "pyspark.worker",
-    "pyspark.sql.pandas.serializers",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.worker.write_into_data_source",
-    "pyspark.sql.worker.commit_data_source_write",
-    "pyspark.sql.worker.python_streaming_sink_runner",
-    "pyspark.sql.streaming.python_streaming_source_runner",
+    *IN_TASKS,
     "engine.kafka.readers",
     "engine.kafka.source",
     "engine.write.sink",
@@ -46,17 +40,11 @@ PRELOADED: Final = (
     "engine.spark.system_reader",
     "filestore.predicate.parser",
 )
-LOOKUP: Final = "pyspark.sql.worker.lookup_data_sources"
-"""What finds the installed sources, once for each JVM. It imports their first modules itself, and needs no others."""
-CREATION: Final = "pyspark.sql.worker.create_data_source"
-"""What asks a source for its columns."""
 _PRELOADED_FOR: Final = {
     LOOKUP: (LOOKUP,),
     CREATION: (CREATION, "engine.kafka.readers", "engine.spark.data_source", "engine.spark.system_reader"),
 }
 
-
-_REPORT: Final = "handle_worker_exception"
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
@@ -109,25 +97,12 @@ def brief(report: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def report_briefly() -> None:
-    """Let every worker that was imported report errors by ``brief``."""
-    from pyspark import util
-
-    original: Callable[..., None] = vars(util)[_REPORT]
-    for module in [*sys.modules.values()]:
-        if getattr(module, "__name__", "").startswith("pyspark") and vars(module).get(_REPORT) is original:
-            setattr(module, _REPORT, brief(original))
-
-
 def main() -> None:
     """Fork workers until Spark ends."""
     prefer_installed_pyspark()
-    from pyspark import daemon
-
     preload(modules_for(sys.argv[1:]))
-    report_briefly()
-    daemon.worker = quiet(daemon.worker)
-    daemon.manager()
+    wrap_reports(brief)
+    serve_tasks(quiet)
 
 
 if __name__ == "__main__":

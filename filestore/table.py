@@ -17,7 +17,6 @@ from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomN
 from filestore.layout.branch_log import branch_options
 from filestore.layout.branch_names import on_branch_name
 from filestore.layout.branch_state import creation_id, is_hidden, main_branch
-from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
@@ -40,8 +39,9 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableRegistry, TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import MaxSequenceNumbers, TableWrite
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingTableError
 from lsm.keys.keys import internal_value
+from lsm.nearest_names import names_text
 from lsm.retry import retrying
 from lsm.undo import undoing, undoing_unless_visible
 
@@ -89,7 +89,7 @@ class FileTable(TableView):
         paths = TablePaths(root, main if branch == MAIN_BRANCH else branch)
         schema = SchemaStore(io, paths).latest()
         if schema is None or (paths.branch != main and is_hidden(io, paths)):
-            raise InvalidInputError(_no_table(io, name, paths, main))
+            raise _no_table(io, name, paths, main)
         created = "" if paths.branch == MAIN_BRANCH else creation_id(io, paths)
         opened = OpenedAs(name=on_branch_name(name, branch), paths=paths, schema=schema, creation_id=created)
         there = replace(schema, options={**branch_options(io, paths, schema.options), **(options or {})})
@@ -395,15 +395,15 @@ class TableRead:
         return pa.Table.from_batches(batches, schema=schema)
 
 
-def _no_table(io: FileIO, name: str, paths: TablePaths, main: str) -> str:
+def _no_table(io: FileIO, name: str, paths: TablePaths, main: str) -> InvalidInputError:
     root = paths.root
     if paths.branch != main and SchemaStore(io, paths.with_branch(main)).ids():
         names = (each for each in io.list_names(paths.branch_dir) if each.startswith(BRANCH_PREFIX))
         branches = list(dict.fromkeys([main, *(each.removeprefix(BRANCH_PREFIX) for each in names)]))
         known = names_text("branches", paths.branch, branches)
-        return f"no such branch: table={name} branch={paths.branch} {known} path={root}"
+        return InvalidInputError(f"no such branch: table={name} branch={paths.branch} {known} path={root}")
     if io.is_directory(root):
-        return (
+        return InvalidInputError(
             f"directory is not a table, it has no schema: table={name} path={root} fix='look at the name or the path'"
         )
-    return f"no such table: table={name} path={root}"
+    return MissingTableError(f"no such table: table={name} path={root}")

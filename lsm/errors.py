@@ -39,6 +39,17 @@ class TakenOverError(ConflictError):
     """Another run of the same streaming query has taken over its batches: end this run, and do not start it again."""
 
 
+class NewColumnsError(ConflictError):
+    """A record has columns or types that the query does not know; restarted with those of that record, it does.
+
+    ``index`` is that of the record among those that were decoded.
+    """
+
+    def __init__(self, message: str, index: int = 0) -> None:
+        super().__init__(message)
+        self.index = index
+
+
 class UnavailableError(FluvialError):
     """A broker, a disk or a service does not answer. Nothing of this change is visible: retry later."""
 
@@ -65,6 +76,10 @@ class InvalidInputError(FluvialError):
 
 class ManyProblemsError(InvalidInputError):
     """Several things are wrong with a request, for example a job file: each is a line of the message."""
+
+
+class MissingTableError(InvalidInputError):
+    """There is no table of a name: a wrong name, or it was dropped or renamed meanwhile."""
 
 
 class MissingTopicError(InvalidInputError):

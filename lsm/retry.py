@@ -7,10 +7,19 @@ from typing import TypeVar
 from lsm.errors import ConflictError
 
 Done = TypeVar("Done")
+Pause = TypeVar("Pause", int, float)
 
 
 class LostRaceError(ConflictError):
     """Nothing of this attempt is visible, or its outcome is unknown: the next attempt looks, and may win."""
+
+
+def pauses(first: Pause, longest: Pause) -> Iterator[Pause]:
+    """Pauses without end, in one unit: each is twice the one before, up to the longest."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(2 * pause, longest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +32,7 @@ class Backoff:
 
     def pauses_ms(self) -> Iterator[int]:
         """The pauses, without end."""
-        wait_ms = self.first_ms
-        while True:
-            yield wait_ms
-            wait_ms = min(2 * wait_ms, self.longest_ms)
+        return pauses(self.first_ms, self.longest_ms)
 
 
 def retrying(

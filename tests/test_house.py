@@ -9,29 +9,33 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.support.house_counts import FILES, MODULES, PACKAGES, ROOT, for_one, private_in, private_outside, tree
+
 pytestmark = pytest.mark.xdist_group("house")  # all modules are parsed once, by the process of these tests
-
-ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("engine", "logstore", "filestore", "lsm")
-FILES: Final = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    """Of a file; not before a test asks, for each process of a run loads this module."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
 
 # Modules that one other module imports: too many still; the number falls with each that is folded.
 FOR_ONE: Final = 245
 
 # Public doors of a package: a program of a user imports these from the package itself.
 DOORS: Final = {"engine", "engine.checkpoint.admission", "engine.dialect", "engine.procedures"}
+
+# Modules of the library with one duty here, and the module that has it.
+ONE_HOME: Final = {"difflib": "lsm.nearest_names"}
+
+ERRORS_BY_WORDS: Final = {
+    "engine.runtime.spark_messages": "errors of tasks and jobs reach the driver as text",
+    "engine.simulation.history": "an oracle compares what a message says with what was done",
+    "engine.simulation.invariants": "the same",
+    "filestore.iceberg.rest_catalog": "pyiceberg has one class for all answers of a catalog",
+    "filestore.io.hdfs_files": "WebHDFS has one class of Java's for several refusals",
+    "filestore.io.object_store": "obstore has one class for answers without a code of HTTP",
+    "filestore.maintenance.row_verification": "a path that a message has is not added again",
+}
+"""Modules that look for words in an error, each with its reason."""
 
 # Names that several modules may define: each module has its own logger, type variable or entry point.
 EACH_ITS_OWN: Final = {"logger", "main", "T", "RowsT"}
@@ -68,13 +72,6 @@ REFERENCES: Final = {
 """What no reader of the repository can follow, as patterns, and what to write instead."""
 
 
-def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-MODULES: Final = {module_of(path): path for path in FILES}
-
-
 def defined(statements: list[ast.stmt]) -> Iterator[str]:
     """The names that a module's own statements define."""
     for each in statements:
@@ -91,6 +88,15 @@ def defined(statements: list[ast.stmt]) -> Iterator[str]:
                 pass
 
 
+def imported(module: ast.Module) -> Iterator[str]:
+    """The names of modules that one imports."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
 @cache
 def definitions() -> dict[str, set[str]]:
     """The names that each module defines."""
@@ -99,17 +105,48 @@ def definitions() -> dict[str, set[str]]:
 
 def test_fewer_modules_exist_for_one_other() -> None:
     """A module is a door or has two importers: what serves one other alone is a part of it."""
-    importers: dict[str, set[str]] = defaultdict(set)
-    for module, path in MODULES.items():
-        for node in ast.walk(tree(path)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            for name in {*names} & MODULES.keys() - {module}:
-                importers[name].add(module)
-    for_one = [name for name, found in importers.items() if len(found) == 1 and MODULES[name].name != "__init__.py"]
-    assert len(for_one) <= FOR_ONE, "fold the new ones into the modules that they serve"
-    assert len(for_one) >= FOR_ONE - 15, "set FOR_ONE to what is left"
+    found = len(for_one())
+    assert found <= FOR_ONE, "fold the new ones into the modules that they serve"
+    assert found >= FOR_ONE - 15, "set FOR_ONE to what is left"
+
+
+@pytest.mark.sweep
+def test_one_package_names_what_is_not_public_in_spark() -> None:
+    assert private_outside() == [], "a function of engine.spark_internals, with a probe and another way or an error"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "frame._jdf",
+        "getattr(frame, '_jdf', None)",
+        "from py4j.protocol import Py4JError",
+        "import py4j",
+        "from pyspark import util",
+        "from pyspark.util import _load_from_socket",
+        "from pyspark.sql.classic.dataframe import DataFrame",
+        "plan.queryExecution()",
+        "JVM_CLASS = 'org.apache.spark.sql.catalyst.parser.ParserInterface'",
+        "importlib.import_module('pyspark.daemon')",
+    ],
+)
+def test_what_is_not_public_in_spark_is_found(text: str) -> None:
+    assert [*private_in(ast.parse(text))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'frame._jdf is not public'",
+        "from pyspark import SparkContext, StorageLevel",
+        "from pyspark.sql import types as T",
+        "self._job._joined",
+        "SCAN = 'org.apache.spark.sql.connector.read.Scan'",
+        "conf = 'spark.pyspark.driver.python'",
+    ],
+)
+def test_what_is_public_in_spark_is_not(text: str) -> None:
+    assert [*private_in(ast.parse(text))] == []
 
 
 def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
@@ -120,6 +157,23 @@ def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
         for path in (ROOT / "tests" / name).rglob("test_*.py")
     }
     assert sorted(map(str, tests - rooms)) == []
+
+
+@pytest.mark.parametrize(("module", "home"), ONE_HOME.items())
+def test_one_module_alone_uses_what_has_one_duty(module: str, home: str) -> None:
+    users = {name for name, path in MODULES.items() if {*imported(tree(path))} & {module}}
+    assert users == {home}
+
+
+def test_errors_are_known_by_class_and_not_by_their_words() -> None:
+    """Words of Spark's errors are read in one module; those of libraries without classes or codes where they come."""
+    found = set()
+    for module, path in MODULES.items():
+        for node in ast.walk(tree(path)):
+            is_search = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+            if is_search and "str(error)" in map(ast.unparse, node.comparators):
+                found.add(module)
+    assert found == ERRORS_BY_WORDS.keys()
 
 
 @pytest.mark.sweep

@@ -18,11 +18,11 @@ from engine.checkpoint.checkpoint_files import METADATA_FILE, CheckpointFiles, c
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.history import CommitHistory
-from filestore.layout.nearest_names import names_text
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.nearest_names import names_text
 from lsm.undo import undoing
 
 _CHUNK_BYTES: Final = 8 << 20

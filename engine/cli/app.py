@@ -3,7 +3,6 @@
 Exit codes: 0 success, 1 failure, 2 invalid request (change it), 130 interrupted; ``run`` and ``plan`` have more.
 """
 
-import difflib
 import errno
 import json
 import logging
@@ -24,6 +23,7 @@ from engine.dialect.grammar.places import SqlSyntaxError
 from engine.runtime.installed_pyspark import missing_spark
 from engine.runtime.logs import Form, configure_logging, fields_of
 from lsm.errors import FluvialError, InvalidInputError, ManyProblemsError, printable
+from lsm.nearest_names import did_you_mean
 from lsm.secret_names import shown_line
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -135,8 +135,7 @@ class _Named(click.Group):
             instead = WORDS_ELSEWHERE.get(args[0].replace("_", "-")) if context.parent is None else None
             if instead is not None:
                 raise InvalidInputError(f"no such command: command={args[0]} fix={instead!r}")
-            close = difflib.get_close_matches(args[0], known, 1, cutoff=_CLOSE)
-            near = f" did_you_mean={close[0]}" if close else ""
+            near = did_you_mean(args[0], known, likeness=_CLOSE)
             raise click.UsageError(f"no such command: command={args[0]}{near}", context)
         return super().resolve_command(context, args)
 

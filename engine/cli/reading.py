@@ -10,11 +10,11 @@ from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.options.option import similar
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.nearest_names import close_names
 
 _SHOWN_ROWS: Final = 20
 
@@ -32,7 +32,7 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
     known = catalog.list_databases()
     if database is not None and database not in known:
         raise InvalidInputError(
-            f"no such database: database={database} did_you_mean={similar(database, known)} databases={known}"
+            f"no such database: database={database} did_you_mean={close_names(database, known, 3)} databases={known}"
         )
     found = [
         _listed(catalog, f"{each}.{name}")

@@ -85,7 +85,7 @@ class SourcePlaces:
 def positions_of(location: str, batch_id: int) -> list[Position]:
     """A query's positions in its Fluvial sources. Raises: CorruptDataError when the batch is no longer stored."""
     sources = offsets_of(checkpoint_root(location), location, batch_id).sources
-    return [Position.from_json(each).place for each in sources if _is_position(each)]
+    return [Position.from_json(each).place for each in sources if Position.is_in(each)]
 
 
 def aligned_snapshot(store: TableStore, position: Position) -> int | None:
@@ -183,7 +183,3 @@ def _sources(
 
 def _is_batch(snapshot: Snapshot) -> bool:
     return snapshot.commit_kind in DATA_KINDS and snapshot.commit_identifier != BATCH_IDENTIFIER
-
-
-def _is_position(offset: object) -> bool:
-    return isinstance(offset, dict) and {"version", "phase", "snapshot"} <= offset.keys()

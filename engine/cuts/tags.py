@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import orjson
 
-from filestore.layout.nearest_names import names_text
 from filestore.layout.version_names import check_tag_name
 from filestore.maintenance.rewriting import partitions_to_restore
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.nearest_names import names_text
 
 _KEY: Final = "fluvialCut"
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, cast
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,6 +27,7 @@ from engine.deploy.pipeline.run_lock import held_checkpoints
 from engine.deploy.pipeline.supervision import Attempts
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
+from engine.spark_internals.session import JvmError
 from filestore.layout.locations import absolute_path
 from logstore.format.connect_types import TypeRules
 from logstore.format.source.ranges import OutOfRange
@@ -210,7 +210,7 @@ def run_cdc(
                     database.started(made)
                     try:
                         _run_once(made, spark, config.stop_timeout, done, stop, database.look)
-                    except (FluvialError, PySparkException, Py4JError) as error:
+                    except (FluvialError, PySparkException, JvmError) as error:
                         ended = spark_end(error)
                         if ended is not None:
                             own = False  # there is nothing to stop

@@ -18,11 +18,11 @@ from filestore.catalog.table_names import PLACES_DIRECTORY
 from filestore.catalog.table_place import wanted_place, without_place
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions
-from filestore.options.option import similar
 from filestore.options.table_options import given_to_table
 from filestore.predicate.sql_problems import problem_of
 from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError, ManyProblemsError
+from lsm.nearest_names import close_names
 
 JobCheck = tuple[KeyPath, Callable[[], object]]
 
@@ -113,7 +113,7 @@ def _target_checks(job: JobConfig) -> Iterator[JobCheck]:
 def _check_target(job: JobConfig, target: str) -> None:
     """A table that the file does not declare may be in the warehouse; one that is nearly declared is not meant."""
     name, _ = split_branch(target)
-    close = [] if name in job.tables else similar(name, job.tables, 1)
+    close = [] if name in job.tables else close_names(name, job.tables)
     database, table = name.split(".")
     places = [f"{job.warehouse}/{database}.db/{below}{table}" for below in ("", f"{PLACES_DIRECTORY}/")]
     if close and not any(map(os.path.isdir, places)):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
@@ -25,6 +24,7 @@ from engine.deploy.pipeline.table_watch import table_watch, tables_read
 from engine.kafka.options import check_reachable
 from engine.runtime.spark_messages import spark_end
 from engine.spark.session import session
+from engine.spark_internals.session import JvmError
 from engine.table import Table
 from filestore.layout.locations import absolute_path
 from logstore.kafka.topics import LogTopics
@@ -103,7 +103,7 @@ def _run(
                 ) as health.watch,
             ):
                 return supervisor.run(spark, on_progress, health.look)
-        except (FluvialError, Py4JError, OSError) as error:
+        except (FluvialError, JvmError, OSError) as error:
             ended = spark_end(error)
             if ended is None:
                 raise

@@ -32,13 +32,13 @@ from filestore.evolution.publication import check_changes
 from filestore.evolution.schema_change import SchemaChange
 from filestore.layout.locations import absolute_path
 from filestore.options.catalog_options import CatalogOptions
-from filestore.options.option import similar
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.topic_claim import check_claimable
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.nearest_names import close_names
 from lsm.secret_names import shown_pairs
 
 
@@ -239,7 +239,7 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
             try:
                 catalog.table(name)  # raises an error with similar names
             except InvalidInputError as error:
-                close = similar(name, config.tables, 1)
+                close = close_names(name, config.tables)
                 raise InvalidInputError(f"{error} did_you_mean={close[0]}" if close else str(error)) from error
     for step in (*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)):
         if step.python is not None:

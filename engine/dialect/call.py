@@ -1,6 +1,5 @@
 """``CALL [[catalog.]sys.]procedure(...)`` as a call of a procedure with its arguments."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -8,13 +7,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from engine.dialect.grammar.parser import Argument, Call
-from engine.dialect.grammar.places import SourceText, did_you_mean
+from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import ShowProcedures, Statement
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.results import like, texts_table
 from engine.procedures import PROCEDURES
 from engine.procedures.registry import TABLE_ARGUMENT, Procedure, bind
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names, did_you_mean
 
 PROCEDURE_NAMESPACE: Final = "sys"
 _HELP: Final = "help"
@@ -55,7 +55,7 @@ def run_call(context: SqlContext, statement: Statement) -> pa.Table:
     name = tree.procedure[-1].lower()
     procedure = PROCEDURES.get(name)
     if (procedure is None and name != _HELP) or not is_of_procedures(context, tree.procedure[:-1]):
-        near = difflib.get_close_matches(name, PROCEDURES, n=1)
+        near = close_names(name, PROCEDURES)
         hint = f" did_you_mean={PROCEDURE_NAMESPACE}.{near[0]}" if near else ""
         raise source.problem(f"no such procedure{hint}", tree.start, tree.stop)
     positional = [_literal(source, each) for each in tree.arguments if each.name is None]

@@ -12,7 +12,7 @@ from engine.catalog import Catalog
 from engine.dialect.scope.context import CATALOG_NAME, SqlContext
 from engine.dialect.scope.results import DONE
 from engine.dialect.session import SqlResult, SqlSession
-from engine.runtime.spark_internals import small_frame
+from engine.spark_internals.session import small_frame
 from filestore.options.table_options import canonical_options, check_option
 from lsm.errors import InvalidInputError
 

@@ -19,7 +19,7 @@ from engine.dialect.query.explain import run_explain
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import is_sparks, is_sparks_text
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, ManyProblemsError
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
 
@@ -60,7 +60,7 @@ class SqlSession:
             try:
                 results.append(self.run(statement))
             except InvalidInputError as error:
-                if len(statements) == 1 or "\n" in str(error):
+                if len(statements) == 1 or isinstance(error, SqlSyntaxError | ManyProblemsError):
                     raise
                 line = text.count("\n", 0, statement.start) + 1
                 raise InvalidInputError(f"{error} line={line}") from error

@@ -26,6 +26,7 @@ from filestore.io.object_store import is_remote_path
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.log.kept_consumers import KeptConsumers
 from lsm.errors import CorruptDataError
+from lsm.retry import pauses
 
 _FIRST_LOOK_S: Final = 0.003  # after the newest change
 _LONGEST_S: Final = 0.015  # between two looks at a table on a disk
@@ -231,16 +232,15 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
 
     def _wait_for_more(self, watch: TableWatch) -> bool:
         """Wait until the table may have changed; False: the stream ends."""
-        looks_s = _EVENTUAL_LOOK_S if self._is_eventual else _FIRST_LOOK_S
+        looks_s = pauses(_EVENTUAL_LOOK_S if self._is_eventual else _FIRST_LOOK_S, self._looks_again_s)
         full_s = time.monotonic() + _FULL_LOOK_S
         idle_s = self._request.idle_s
         while True:
             now_s = time.monotonic()
             if self._is_over() or (idle_s is not None and now_s - self._found_s >= idle_s):
                 return False
-            if self.stopped.wait(looks_s):
+            if self.stopped.wait(next(looks_s)):
                 return False
             if now_s >= full_s or watch.has_news():
                 return True
             self.current_s = now_s
-            looks_s = min(2 * looks_s, self._looks_again_s)

@@ -36,6 +36,7 @@ from lsm.errors import (
     TakenOverError,
     UnavailableError,
 )
+from lsm.retry import pauses
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
 logger = logging.getLogger("fluvial.follow")
@@ -246,7 +247,7 @@ class TableWriter:
 
     def _commit(self, taken: list[SmallWrite]) -> None:
         """Commit a group; tried again until it is known to be in the table."""
-        until_s, wait_s = time.monotonic() + self._timeout_s, _FIRST_RETRY_S
+        until_s, waits_s = time.monotonic() + self._timeout_s, pauses(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         rows = pa.Table.from_batches([each.rows for each in taken]).combine_chunks().to_batches()
         maybe: FluvialError | None = None  # of an attempt that may be visible, or is
         while True:
@@ -278,8 +279,7 @@ class TableWriter:
                         self._queue.half_done = half_done
                         self._queue.put_back(taken)
                     return
-                time.sleep(wait_s)
-                wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
+                time.sleep(next(waits_s))
             else:
                 break
         handle = CommitHandle.of(result, self._store)

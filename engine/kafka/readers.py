@@ -51,13 +51,12 @@ from engine.kafka.options import (
     with_source_option_names,
 )
 from engine.kafka.rows import decoder, raw_rows, spark_rows, without_repeated_deletes
-from engine.kafka.source_columns import NewColumnsError
 from engine.kafka.source_topics import SourceTopics
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_arrow_schema
 from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
-from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, NewColumnsError
 from lsm.row_kind import RowKind
 
 RAW_SCHEMA: Final = (
@@ -231,7 +230,7 @@ class _Reader:
             )
         except NewColumnsError as error:
             at = self._place_of(records, error.index, source)
-            raise ConflictError(f"{error} {at}") from error
+            raise NewColumnsError(f"{error} {at}") from error
         if found.bad and options.on_bad_record is OnBadRecord.FAIL:
             first = found.bad[0]
             raise CorruptDataError(

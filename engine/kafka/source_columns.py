@@ -10,22 +10,10 @@ from filestore.schema.validation import STREAM_NAMES
 from logstore.format.connect_types import columns_of_part, row_part
 from logstore.format.schema_parts import Payloads, Split
 from logstore.json.reading import BadRecord
-from lsm.errors import ConflictError
+from lsm.errors import NewColumnsError
 
 _PREFIX: Final = "src_"
 _INTEGER_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
-NEW_COLUMNS: Final = "rows of the source have new columns"
-
-
-class NewColumnsError(ConflictError):
-    """A record has columns or types that the query does not know; restarted with those of that record, it does.
-
-    ``index`` is that of the record among those that were decoded.
-    """
-
-    def __init__(self, message: str, index: int = 0) -> None:
-        super().__init__(message)
-        self.index = index
 
 
 def column_name(source_name: str) -> str:
@@ -64,7 +52,7 @@ def with_known_columns(split: Split, columns: pa.Schema, new_types: NewTypes) ->
             if new or wider:
                 facts = f"columns={new}" + (f" types={wider}" if wider else "")
                 raise NewColumnsError(
-                    f"{NEW_COLUMNS}: {facts} new-fields=fail "
+                    f"rows of the source have new columns: {facts} new-fields=fail "
                     "fix=restart the query with them; a pipeline with write.merge-schema=true adds them automatically",
                     int(group.indices[0]),
                 )

@@ -5,20 +5,19 @@ In a micro-batch the frame begins at attributes of the query's plan, which the q
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from engine.lineage.frame_sources import known_read, leaves_of
+from engine.lineage.frame_sources import known_read
 from engine.lineage.graph.columns import ColumnFlow, column_flow
 from engine.lineage.origins import SourceRead
 from engine.lineage.stream_job import QUERY_ID
-from engine.runtime.spark_internals import jvm_frame, jvm_session
+from engine.spark_internals.frame_plans import PlanLeaf, frame_plan, running_plan
 from filestore.layout.branch_names import on_branch_name
 
 logger = logging.getLogger("fluvial.openlineage")
 
 _LONGEST_PLAN: Final = 4 << 20  # characters; longer ones take seconds
-_FILES: Final = "LogicalRelation"
 _BRANCH_KEYS: Final = ("branch", "scan.branch")
 
 
@@ -30,13 +29,15 @@ def columns_of_frame(frame: Any, reads: Iterable[SourceRead]) -> ColumnFlow | No
         reads: what it reads, for the warehouses of the tables that its plan names.
     """
     try:
-        inside = jvm_frame(frame)
-        if inside is None:
+        plan = frame_plan(frame)
+        if plan is None:
             return None
-        plans = [inside.queryExecution().analyzed(), *_plans_of_query(frame)]
+        # in a micro-batch, the frame begins where the plan of the query's running batch ends
+        running = running_plan(frame, frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID))
+        plans = [plan] if running is None else [plan, running]
         warehouses = {each.table: each.warehouse for each in reads}
-        sources = dict(_sources([leaf for plan in plans for leaf in leaves_of(plan)], warehouses))
-        texts = [str(plan.toJSON()) for plan in plans] if sources else []
+        sources = dict(_sources([leaf for plan in plans for leaf in plan.leaves()], warehouses))
+        texts = [plan.as_json() for plan in plans] if sources else []
         if not texts or sum(map(len, texts)) > _LONGEST_PLAN:
             return None
         first, *before = (json.loads(each) for each in texts)
@@ -46,46 +47,27 @@ def columns_of_frame(frame: Any, reads: Iterable[SourceRead]) -> ColumnFlow | No
         return None
 
 
-def _plans_of_query(frame: Any) -> Iterator[Any]:
-    """The plan of the running batch of a streaming query, if the frame is its micro-batch."""
-    query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    if query_id is None:
-        return
-    for each in jvm_session(frame.sparkSession).sharedState().activeStreamingQueries().values():
-        if each.id().toString() == query_id and each.lastExecution() is not None:
-            yield each.lastExecution().analyzed()
-
-
-def _sources(leaves: list[Any], warehouses: dict[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
+def _sources(leaves: Sequence[PlanLeaf], warehouses: dict[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
     """The id of an attribute of each leaf that is known, and the warehouse and table that it reads."""
-    files: list[tuple[Any, tuple[str, str]]] = []  # what Spark reads for a table, as other leaves have it, too
+    files: list[tuple[PlanLeaf, tuple[str, str]]] = []  # what Spark reads for a table, as other leaves have it, too
     for is_known in (True, False):
         for leaf in leaves:
             read = known_read(leaf)
-            if (read is not None) is not is_known or leaf.output().isEmpty():
+            if (read is not None) is not is_known or leaf.attribute_id is None:
                 continue
-            table = (read.warehouse, read.table) if read is not None else _named_table(leaf) or _same_files(leaf, files)
+            table = (read.warehouse, read.table) if read is not None else _named_table(leaf)
+            table = table or next((table for known, table in files if leaf.has_files_of(known)), None)
             if table is None:
                 continue
-            if leaf.getClass().getSimpleName() == _FILES:
-                files.append((leaf.relation(), table))
-            yield int(leaf.output().head().exprId().id()), (warehouses.get(table[1], table[0]), table[1])
+            if leaf.is_files:
+                files.append((leaf, table))
+            yield leaf.attribute_id, (warehouses.get(table[1], table[0]), table[1])
 
 
-def _same_files(leaf: Any, files: list[tuple[Any, tuple[str, str]]]) -> tuple[str, str] | None:
-    """The table of a leaf that Spark has copied, with other attributes, because a query names a frame twice."""
-    if leaf.getClass().getSimpleName() != _FILES:
-        return None
-    return next((table for relation, table in files if leaf.relation().equals(relation)), None)
-
-
-def _named_table(leaf: Any) -> tuple[str, str] | None:
+def _named_table(leaf: PlanLeaf) -> tuple[str, str] | None:
     """The table of a leaf of ``format("fluvial")``, by its options."""
-    kind = leaf.getClass().getSimpleName()
-    if not kind.startswith(("DataSourceV2", "StreamingDataSourceV2")):
-        return None
-    options = (leaf.relation() if kind == "StreamingDataSourceV2ScanRelation" else leaf).options()
-    table, warehouse = options.get("table"), options.get("warehouse")
+    options = leaf.options
+    table, warehouse = (None, None) if options is None else (options.get("table"), options.get("warehouse"))
     if table is None or warehouse is None:
         return None
     branch = next((options.get(key) for key in _BRANCH_KEYS if options.get(key)), None)

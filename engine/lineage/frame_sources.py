@@ -8,98 +8,53 @@ has other leaves and is not recognised.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
 from engine.lineage.origins import SourceRead, newest_reads
-from engine.runtime.spark_internals import jvm_frame
+from engine.spark_internals.frame_plans import PlanLeaf, first_partitions, frame_plan
+from engine.spark_internals.session import JvmError
 
 logger = logging.getLogger("fluvial.lineage")
 
 _MOST_KEPT: Final = 10_000
 _known: Final[OrderedDict[int, SourceRead]] = OrderedDict()
-_RELATION: Final = "DataSourceV2Relation"
-_SCAN: Final = "BatchScanExec"
-_ADAPTIVE: Final = "AdaptiveSparkPlanExec"
-_CACHED: Final = "InMemoryTableScanExec"
 _FORMAT: Final = "fluvial"
 
 
 def note_frame(frame: DataFrame, read: SourceRead) -> None:
     """Remember what a frame reads."""
     for leaf in _leaves(frame):
-        for attribute_id in _attribute_ids(leaf):
-            _known[attribute_id] = read
+        if leaf.attribute_id is not None:
+            _known[leaf.attribute_id] = read
     while len(_known) > _MOST_KEPT:
         _known.popitem(last=False)
 
 
 def reads_of_frame(frame: DataFrame) -> tuple[SourceRead, ...]:
     """The tables that a frame reads, each once, sorted; inspects the frame's plan if a leaf is not remembered."""
-    found, needs_plan = [], False
-    for leaf in _leaves(frame):
-        known = [_known[each] for each in _attribute_ids(leaf) if each in _known]
-        found += known[:1]
-        needs_plan = needs_plan or (not known and _is_fluvial(leaf))
+    leaves = _leaves(frame)
+    found = [read for leaf in leaves if (read := known_read(leaf)) is not None]
+    needs_plan = any(known_read(leaf) is None and leaf.is_of(_FORMAT) for leaf in leaves)
     return newest_reads([*found, *(_planned_reads(frame) if needs_plan else ())])
 
 
-def known_read(leaf: Any) -> SourceRead | None:
+def known_read(leaf: PlanLeaf) -> SourceRead | None:
     """What a leaf of a plan reads, if it is remembered."""
-    return next((_known[each] for each in _attribute_ids(leaf) if each in _known), None)
+    return None if leaf.attribute_id is None else _known.get(leaf.attribute_id)
 
 
-def _leaves(frame: DataFrame) -> list[Any]:
-    inside = jvm_frame(frame)
-    return [] if inside is None else leaves_of(inside.queryExecution().analyzed())
-
-
-def leaves_of(plan: Any) -> list[Any]:
-    """The leaves of a plan and of its subqueries."""
-    return [leaf for each in (plan, *_each(plan.subqueriesAll())) for leaf in _each(each.collectLeaves())]
-
-
-def _attribute_ids(leaf: Any) -> list[int]:
-    """The id of the first attribute, which identifies a leaf."""
-    output = leaf.output()
-    return [int(output.head().exprId().id())] if output.nonEmpty() else []
-
-
-def _is_fluvial(leaf: Any) -> bool:
-    return bool(leaf.getClass().getSimpleName() == _RELATION and leaf.table().name() == _FORMAT)
+def _leaves(frame: DataFrame) -> list[PlanLeaf]:
+    plan = frame_plan(frame)
+    return [] if plan is None else plan.leaves()
 
 
 def _planned_reads(frame: DataFrame) -> list[SourceRead]:
     """What the scans of the frame's physical plan read."""
     try:
-        plan = jvm_frame(frame).queryExecution().executedPlan()
-        scans = [each for each in _nodes(plan) if each.getClass().getSimpleName() == _SCAN]
-        found = [_read_of(each) for each in scans if each.table().name() == _FORMAT]
-    except Py4JError as error:  # the plan is internal to Spark and may change between versions
+        parts = first_partitions(frame, _FORMAT)
+    except JvmError as error:  # the plan is internal to Spark and may change between versions
         logger.warning("lineage cannot determine what a frame reads: reason=%s", error)
         return []
-    return [each for each in found if each is not None]
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    """Every node of a physical plan, including wrapped ones."""
-    yield plan
-    name = plan.getClass().getSimpleName()
-    inner = [plan.inputPlan()] if name == _ADAPTIVE else [plan.relation().cachedPlan()] if name == _CACHED else []
-    for each in (*_each(plan.children()), *_each(plan.subqueries()), *inner):
-        yield from _nodes(each)
-
-
-def _read_of(scan: Any) -> SourceRead | None:
-    partitions = scan.inputPartitions()
-    part = cloudpickle.loads(bytes(partitions.head().pickedPartition())) if partitions.nonEmpty() else None
-    read: SourceRead | None = getattr(part, "source_read", None)
-    return read
-
-
-def _each(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
+    return [read for part in parts if (read := getattr(part, "source_read", None)) is not None]

@@ -22,7 +22,7 @@ from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.lineage.batch_origin import fitting_job, session_job
 from engine.lineage.origins import CommitOrigin, SourceRead, begins_of_offsets, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
-from engine.runtime.spark_internals import jvm_query
+from engine.spark_internals.session import jvm_query
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 

@@ -101,6 +101,6 @@ def committed_position(directory: str) -> Position | None:
     if state.batch_id is None:
         return None
     for offset in state.offsets:
-        if isinstance(offset, dict) and {"version", "phase", "snapshot"} <= offset.keys():
+        if Position.is_in(offset):
             return Position.from_json(offset).place
     raise InvalidInputError(f"the query does not read a table of Fluvial: checkpoint={directory}")

@@ -12,8 +12,8 @@ from engine.lineage.tables import require_lineage
 from engine.lineage.truth.checked import checked_meta, missing_commits
 from engine.lineage.truth.tables_now import TablesNow
 from engine.table import Table
-from filestore.layout.nearest_names import some_text
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import some_text
 
 _SHOWN: Final = 5
 

@@ -8,8 +8,8 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import pattern
 from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
-from filestore.layout.nearest_names import names_text
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import names_text
 
 _CONSUMERS: Final = pa.schema(
     [

@@ -19,9 +19,9 @@ from engine.lineage.truth.statements import JobStatement, named_tables, stated_r
 from engine.lineage.truth.tables_now import TablesNow
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
-from filestore.layout.nearest_names import names_text
 from filestore.predicate.predicate import Predicate
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import names_text
 
 logger = logging.getLogger("fluvial.lineage")
 

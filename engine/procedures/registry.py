@@ -4,7 +4,6 @@ A procedure is a function of a table (or a catalog) with a docstring. Its signat
 and their documentation, and its result is an Arrow table with one row per action.
 """
 
-import difflib
 import inspect
 import re
 import types
@@ -21,6 +20,7 @@ from engine.catalog import Catalog
 from engine.table import Table
 from filestore.options.parsing import boolean
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names
 
 P = ParamSpec("P")
 DRY_RUN: Final = "dry_run"
@@ -212,7 +212,7 @@ def bind(procedure: Procedure[Any], positional: Sequence[object], named: Mapping
     for name, value in named.items():
         parameter = known.get(_plain(name))
         if parameter is None:
-            near = difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.5)
+            near = close_names(_plain(name), known, likeness=0.5)
             hint = f"did_you_mean={known[near[0]].name} " if near else ""
             raise InvalidInputError(
                 f"unknown argument: procedure={procedure.name} argument={name} {hint}parameters={_names(procedure)}"

@@ -24,8 +24,8 @@ from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
 from engine.read.surviving_rows import ScannedFile, are_cases, drops_in_spark, has_only_deletions, without_deleted
-from engine.runtime.spark_internals import empty_frame
 from engine.runtime.spark_settings import spark_setting
+from engine.spark_internals.session import empty_frame
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch

@@ -9,6 +9,7 @@ from typing import Final
 from filestore.commit.table_commit import CommitResult
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.retry import pauses
 
 _FORM: Final = re.compile(
     r"(?P<snapshot>\d+)(:(?P<offsets>\d+=\d+(,\d+=\d+)*))?(@(?P<table>[-0-9a-f]+(/[0-9a-f]+)?)~(?P<identity>[-\w.]+))?"
@@ -96,7 +97,7 @@ def wait_until_visible(store: TableStore, handle: CommitHandle, *, timeout_s: fl
         UnavailableError: it did not become visible in time; names what is.
     """
     deadline = time.monotonic() + timeout_s
-    wait_s = _FIRST_WAIT_S
+    waits_s = pauses(_FIRST_WAIT_S, _LONGEST_WAIT_S)
     if (store.snapshots.latest_id() or 0) < handle.snapshot_id:
         handle.check_history(store)  # what is gone is not waited for
     while (visible := store.snapshots.latest_id() or 0) < handle.snapshot_id:
@@ -107,6 +108,5 @@ def wait_until_visible(store: TableStore, handle: CommitHandle, *, timeout_s: fl
                 f"visible_snapshot={visible or 'none'} timeout_s={timeout_s:g} "
                 "fix=look whether its writer still runs, or raise scan.at-least.timeout"
             )
-        store.clock.sleep(min(wait_s, left_s))
-        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        store.clock.sleep(min(next(waits_s), left_s))
     handle.check_history(store)

@@ -5,10 +5,11 @@ from typing import Final
 
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
 from filestore.options.log_place import OWN_LOG_KEYS
-from filestore.options.option import At, similar
+from filestore.options.option import At
 from filestore.options.secrets import shown_value
 from filestore.options.table_options import TableOptions, check_option
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names
 
 CLIENT_PREFIX: Final = "log.kafka."
 """Before properties of the Kafka clients of a log."""
@@ -49,7 +50,7 @@ def check_belongs(given: Mapping[str, str], keys: Collection[str], what: str) ->
 def unknown_option(key: str, known: Iterable[str], what: str) -> InvalidInputError:
     """The error for a key that is not known, with the nearest key that is."""
     names = sorted(known)
-    close = similar(key, names, 1)
+    close = close_names(key, names)
     hint = f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}"
     return InvalidInputError(f"unknown {what}: {key} {hint}")
 

@@ -6,10 +6,10 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Final
 
+from engine.spark_internals.workers import STREAM_RUNNER
+
 _PANDAS: Final = "pandas"
-# Spark starts a process with this module for the source of each streaming query; no code of users runs there.
-# `engine.runtime.stream_worker` takes its place where Fluvial made the session.
-STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+# No code of users runs in these processes; the second takes the place of the first where Fluvial made the session.
 _STREAM_RUNNERS: Final = (STREAM_RUNNER, "engine.runtime.stream_worker")
 
 

@@ -3,10 +3,9 @@
 import re
 from typing import Final
 
-from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from engine.runtime.spark_internals import jvm_exit_code
+from engine.spark_internals.session import is_lost_connection, jvm_exit_code
 from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError, TakenOverError
 
@@ -14,6 +13,8 @@ _FLUVIAL: Final = re.compile(r"(?:^|: )\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*
 _END_S: Final = 10.0  # of a JVM that has closed its connections
 _OTHER_RUN: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY", "Multiple streaming queries are concurrently")
 _NO_CONNECTION: Final = "Python worker failed to connect back"
+_USER_RAISED: Final = "[USER_RAISED_EXCEPTION]"
+_RESULT_SIZE: Final = "spark.driver.maxResultSize"  # the only sign of it
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
 
 
@@ -65,7 +66,7 @@ def spark_end(error: BaseException) -> SparkEndedError | None:
     Args:
         error: what was raised; after a lost connection the JVM gets some time to end.
     """
-    code = jvm_exit_code(_END_S if _is_of_connection(error) else 0)
+    code = jvm_exit_code(_END_S if is_lost_connection(error) else 0)
     if code is None:
         return None
     cause = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -75,12 +76,23 @@ def spark_end(error: BaseException) -> SparkEndedError | None:
     )
 
 
-def _is_of_connection(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ConnectionError | EOFError | Py4JNetworkError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def is_raised_in(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error that came through Spark is of a class, raised by Python in a task or in ``foreachBatch``.
+
+    Spark hands such an error over as text: the last line of its traceback begins with the name of the class.
+    """
+    return re.search(rf"(?:^|[\s.]){kind.__name__}: ", str(error), re.MULTILINE) is not None
+
+
+def raised_by_expression(error: BaseException) -> str | None:
+    """What ``raise_error`` of an expression says in the error of a job or statement; None: it failed otherwise."""
+    _, mark, text = str(error).partition(_USER_RAISED)  # the error of a job has no condition of its own
+    return text.partition("\n")[0].partition(" SQLSTATE:")[0].strip() if mark else None
+
+
+def is_result_too_large(error: BaseException) -> bool:
+    """Whether a job failed because it gave the driver more bytes than Spark's setting allows."""
+    return _RESULT_SIZE in str(error)
 
 
 def _first_line(text: str) -> str:

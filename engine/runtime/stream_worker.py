@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import IO, Any, Final
 
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
+from engine.spark_internals.workers import serve_stream
 
 _YES: Final = ("True", "true")
 _NUMBER_SIZE: Final = 4  # bytes of a number: big endian, signed
@@ -51,12 +52,7 @@ def main() -> None:
     """Serve one streaming query, until Spark closes the connection."""
     with connect() as file:
         prefer_installed_pyspark()
-        from functools import partial
-
-        from pyspark.sql.streaming import python_streaming_source_runner as runner
-
-        runner._streamReader = partial(_reader_or_refusal, runner._streamReader)
-        runner.main(file, file)
+        serve_stream(file, _reader_or_refusal)
 
 
 class RefusedReader:

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyspark
 
 from engine.catalog import Catalog
-from engine.runtime.spark_internals import end_jvm
 from engine.spark.class_archive import SUBMIT_OPTIONS, make_archive, options_for, spark_archive
 from engine.spark.session import session
+from engine.spark_internals.session import end_jvm
 from engine.write.sink import sink
 
 if TYPE_CHECKING:

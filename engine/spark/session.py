@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 from engine.broker.jars import find_java
 from engine.kafka.source import KafkaSource
-from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
 from engine.spark.class_archive import class_sharing
 from engine.spark.data_source import FluvialDataSource
 from engine.spark.worker_python import LAUNCHER, set_worker_python
 from engine.spark.worker_server import start_worker_server
+from engine.spark_internals.session import CHECKPOINT_FILES, hadoop_setting, has_context, start_jvm
 from lsm.errors import InvalidInputError
 
 REDACTED: Final = (
@@ -70,9 +70,7 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # Spark's default asks the operating system for file status through child processes (33 ms for each of the two or
     # three files of a batch). This manager, which Spark itself takes where a file system has nothing better, does the
     # same look, write and rename by plain calls of the file system (11 ms).
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
 }
 """Settings for local masters only."""
 

@@ -8,15 +8,13 @@ import errno
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from engine.runtime.spark_internals import jvm_of, jvm_session
+from engine.spark_internals.session import JvmError, start_thrift_server
 from lsm.errors import FluvialError, InvalidInputError
 
-_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 _HIVE: Final = "spark.hadoop.hive.server2."
 _TASKS: Final = "spark.sql.shuffle.partitions"
 
@@ -74,12 +72,9 @@ def thrift_server(spark: SparkSession) -> Iterator[None]:
     Raises:
         ServerStartError: it does not start, for example without Hive's jars.
     """
-    _, jvm = jvm_of(spark)
-    # New sessions begin with what the context says: else a local master has 200 tasks for each shuffle.
-    jvm_session(spark).sparkContext().conf().set(_TASKS, spark.conf.get(_TASKS))
-    try:
-        server: Any = getattr(jvm, _SERVER).startWithContext(jvm_session(spark).sqlContext())
-    except (Py4JError, TypeError) as error:  # TypeError: there is no such class
+    try:  # without the setting a local master has 200 tasks for each shuffle
+        server = start_thrift_server(spark, {_TASKS: str(spark.conf.get(_TASKS))})
+    except (JvmError, TypeError) as error:  # TypeError: there is no such class
         raise ServerStartError(
             f"Spark's Thrift server does not start: error={str(error).splitlines()[0]} "
             f"fix='a Spark with Hive, as PySpark has it from PyPI'"

@@ -1,6 +1,5 @@
 """Names of system tables: ``db.t$files``, ``db.t$branch_b$files``, ``sys.tables``, ``paimon.source_job_lineage``."""
 
-import difflib
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -9,6 +8,7 @@ from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR, on_bran
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 AUDIT_LOG: Final = "audit_log"
 BINLOG: Final = "binlog"
@@ -108,8 +108,7 @@ def parse_system_name(name: str) -> SystemName:
 def _known(system: str, names: tuple[str, ...], given: str) -> str:
     if system in names:
         return system
-    close = difflib.get_close_matches(system, names, 1)
-    hint = f" did_you_mean={close[0]}" if close else ""
+    hint = did_you_mean(system, names)
     raise InvalidInputError(
         f"no such system table: name={given} system={system}{hint} known={', '.join(sorted(names))}"
     )

@@ -4,8 +4,6 @@ Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``Time
     ``TimestampNTZType``.
 """
 
-import difflib
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,8 +14,8 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
+from engine.spark_internals.session import arrow_schema_of, arrow_type_of
 from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
@@ -25,11 +23,9 @@ from engine.types.text_length import length_metadata, sized_type
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 _TIME: Final[type[T.DataType] | None] = getattr(T, "TimeType", None)  # since 4.1
-_IN_UTC: Final[Mapping[str, str]] = (
-    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
-)  # before 4.2 Spark has no other
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BOOLEAN": T.BooleanType(),
     "TINYINT": T.ByteType(),
@@ -92,8 +88,7 @@ def spark_type(data_type: DataType) -> T.DataType:
 
 def spark_arrow_schema(schema: T.StructType) -> pa.Schema:
     """What Spark takes and gives for rows of a schema; moments are microseconds in UTC."""
-    found: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
-    return found
+    return arrow_schema_of(schema)
 
 
 def is_time(given: T.DataType) -> bool:
@@ -155,7 +150,7 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
             _refuse_intervals(column.dataType)
             _refuse_collations(column.dataType)
             given = T.StringType() if isinstance(column.dataType, (T.CharType, T.VarcharType)) else column.dataType
-            arrow = with_stored_times(to_arrow_type(given, **_IN_UTC))
+            arrow = with_stored_times(arrow_type_of(given))
             data_type = data_type_of(arrow, nullable=column.nullable)
         except (InvalidInputError, PySparkTypeError) as error:
             raise InvalidInputError(
@@ -291,8 +286,7 @@ def check_frame(frame: T.StructType, schema: TableSchema) -> None:
     names = [field.name for field in schema.fields]
     for name in given:
         if name not in names and name not in BESIDE_ROWS:
-            near = CaseRule().found(name, names) or next(iter(difflib.get_close_matches(name, names, 1)), None)
-            hint = f" did_you_mean={near}" if near else ""
+            hint = did_you_mean(name, names)
             raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
     for field in schema.fields:
         _check_column(field, given.get(field.name))

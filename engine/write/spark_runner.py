@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.compaction.spark_units import SparkUnits
-from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.spark_messages import fluvial_error, is_raised_in, raised_by_expression
 from engine.runtime.task_host import TaskHost
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
@@ -47,9 +47,9 @@ class SparkRunner:
         try:
             return self._written(spec, rows)
         except PySparkException as error:
-            if IS_TRUNCATED in str(error):
+            if raised_by_expression(error) == IS_TRUNCATED:
                 raise TruncatedBatchError.of(spec.table.name) from error
-            if spec.task_count == 1 or MovedBetweenTasksError.__name__ not in str(error):
+            if spec.task_count == 1 or not is_raised_in(error, MovedBetweenTasksError):
                 raise
         logger.info(
             "one task writes the batch, because rows have values of rows that other tasks have: table=%s batch=%d",

@@ -32,7 +32,6 @@ from filestore.layout.branch_state import (
     replace_work,
     write_origin,
 )
-from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.layout.version_names import check_branch_name
 from filestore.refs.branch_origins import children_of, origin_of, parent_by, parent_of, start_of
@@ -42,6 +41,7 @@ from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.tag.tags import delete_tag
 from lsm.errors import ConflictError, InvalidInputError
+from lsm.nearest_names import names_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,6 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.former_mains import FormerMain, add_former_main
-from filestore.layout.nearest_names import some_text
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import TableOptions
 from filestore.refs.branch_origins import origin_of, parent_of
@@ -57,6 +56,7 @@ from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.savepoints import adopt_savepoints
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lsm.nearest_names import some_text
 
 _TO_MAIN: Final = Work(operation=Operation.REWRITE, arguments={"to": MAIN_BRANCH})
 

@@ -30,14 +30,14 @@ from filestore.layout.leftovers import clear_dropped, is_what_a_drop_leaves
 from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.options.option import similar
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
 from filestore.schema.schema_store import SchemaStore, new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, MissingTableError
+from lsm.nearest_names import close_names, did_you_mean
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
@@ -221,9 +221,7 @@ class FileCatalog:
                 catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given), to_describe=to_describe,
             )  # fmt: skip
         except (InvalidInputError, CorruptDataError) as error:  # it may have been dropped or renamed meanwhile
-            if self.places.has_table(root) or not (
-                isinstance(error, CorruptDataError) or str(error).startswith("no such table:")
-            ):
+            if self.places.has_table(root) or not isinstance(error, CorruptDataError | MissingTableError):
                 raise
             raise self._no_such_table(name, root) from error
         check_is_noted(name, place, opened.store.table_uuid)
@@ -231,9 +229,9 @@ class FileCatalog:
 
     def _no_such_table(self, name: str, root: str) -> InvalidInputError:
         database, table = name.split(".")
-        close = similar(table, known := self._tables.tables(database), 1)
+        close = close_names(table, known := self._tables.tables(database))
         near = f" did_you_mean={database}.{close[0]}" if close else ""
-        return InvalidInputError(f"no such table: table={name} path={root} tables={known[:_TABLES_LISTED]}{near}")
+        return MissingTableError(f"no such table: table={name} path={root} tables={known[:_TABLES_LISTED]}{near}")
 
     def table_exists(self, name: str) -> bool:
         """Whether there is such a table, or such a branch of one."""
@@ -268,7 +266,7 @@ class FileCatalog:
         if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
             self._tables.remove_table(database, table, root)
             if not ignore_if_missing:
-                raise InvalidInputError(f"no such table: table={name} path={root}")
+                raise MissingTableError(f"no such table: table={name} path={root}")
             return
         if not self._tables.owns_files(database, table):
             self._tables.remove_table(database, table, root)
@@ -345,7 +343,7 @@ class FileCatalog:
         source, stays = place.path, place.is_own
         check_spelling("table", new_name)
         if not self.table_exists(name):
-            raise InvalidInputError(f"no such table: table={name} path={source}")
+            raise MissingTableError(f"no such table: table={name} path={source}")
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
@@ -371,7 +369,7 @@ class FileCatalog:
         # where a drop came in between, what moved is what a late writer has left
         if not self.places.has_table(self.table_path(new_name)):
             self.drop_table(new_name, ignore_if_missing=True)
-            raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
+            raise MissingTableError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
     @property
     def swapping(self) -> SwapsNames | None:
@@ -399,7 +397,7 @@ class FileCatalog:
         if (exists := self.database_exists(name)) or ignore_if_missing:
             return exists
         known = self.list_databases()
-        near = "".join(f" did_you_mean={each}" for each in similar(name, known, 1))
+        near = did_you_mean(name, known)
         if not known and not self._io.is_directory(self.warehouse):
             near = " cause=there is no such directory fix='check the warehouse, or create a table in it'"
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")

@@ -17,7 +17,7 @@ from filestore.io.file_io import Clock
 from filestore.layout.file_names import is_inside
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import walk
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError, MissingTableError
 from lsm.undo import undoing
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class HiveNames:
         _check_lower_case(target[1])
         old = self.find(*source)
         if old is None:
-            raise InvalidInputError(f"no such table: table={'.'.join(source)} uri={self.metastore.shown}")
+            raise MissingTableError(f"no such table: table={'.'.join(source)} uri={self.metastore.shown}")
         if self.find(*target) is not None:
             raise ConflictError(f"name is taken in the Hive metastore: table={'.'.join(target)}")
         old = given_back(old)

@@ -21,7 +21,7 @@ from filestore.catalog.sql_database import DATABASE_PROPERTIES, TABLE_PROPERTIES
 from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, MissingTableError
 
 EXISTS: Final = "exists"
 LOCATION: Final = "location"
@@ -86,7 +86,7 @@ class NamedDirectories:
 
     def _check(self, name: str) -> None:
         if name not in self.names:
-            raise InvalidInputError(f"no such table: table={name} tables={sorted(self.names)[:_NAMES_SHOWN]}")
+            raise MissingTableError(f"no such table: table={name} tables={sorted(self.names)[:_NAMES_SHOWN]}")
 
     def _named(self, name: str, directory: str) -> "NamedDirectories":
         noted = {**self.noted} if directory == name else {**self.noted, name: directory}

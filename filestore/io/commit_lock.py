@@ -13,11 +13,13 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from filestore.io.file_io import Clock
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.retry import pauses
 from lsm.undo import undoing
 
 LOCK_FILE_NAME: Final = ".commit.lock"
 # Source: Paimon's lock-acquire-timeout and lock-check-max-sleep.
 ACQUIRE_TIMEOUT_MS: Final = 480_000
+_FIRST_POLL_S: Final = 0.001
 _MAX_POLL_S: Final = 0.1
 
 T = TypeVar("T")
@@ -104,7 +106,7 @@ class FileLock:
         """Nothing to release between runs."""
 
     def _acquire(self, table: str) -> int:
-        deadline_ms, wait_s = self._clock.now_ms() + self._timeout_ms, 0.001
+        deadline_ms, waits_s = self._clock.now_ms() + self._timeout_ms, pauses(_FIRST_POLL_S, _MAX_POLL_S)
         while True:
             try:
                 descriptor = self._try_acquire()
@@ -119,8 +121,7 @@ class FileLock:
                     f"lock is held by another writer, nothing was published: table={table} file={self._path} "
                     f"waited_ms={self._timeout_ms} fix='look for a writer that hangs'"
                 )
-            self._clock.sleep(wait_s)
-            wait_s = min(2 * wait_s, _MAX_POLL_S)
+            self._clock.sleep(next(waits_s))
 
     def _try_acquire(self) -> int | None:
         """The locked file; None when another holder has it, or it was deleted with its table before it was locked."""

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from filestore.io.file_io import Clock, SystemClock
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.retry import pauses
 
 T = TypeVar("T")
 DEFAULT_HTTP_PORT: Final = 9870
@@ -125,7 +126,7 @@ class WebHdfs:
     def _again(self, act: Callable[[], T], operation: str, path: str) -> T:
         """What ``act`` returns, after as many attempts as it takes."""
         patience_ms = _FIRST_PATIENCE_MS if _answered.isdisjoint(self.addresses) else _PATIENCE_MS
-        deadline_ms, wait_s = self.clock.now_ms() + patience_ms, _FIRST_WAIT_S
+        deadline_ms, waits_s = self.clock.now_ms() + patience_ms, pauses(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while True:
             try:
                 return act()
@@ -138,8 +139,7 @@ class WebHdfs:
                         f"HDFS does not answer: action={operation} path={path} namenode={','.join(self.addresses)} "
                         f"error={said[:_MESSAGE_CHARS]} fix='start the name node, or correct hdfs.webhdfs-address'"
                     ) from error
-            self.clock.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            self.clock.sleep(next(waits_s))
 
     def _answer(self, answer: "_Answer", path: str, operation: str, *, parsed: bool = True) -> dict[str, Any]:
         if answer.status < 300:

@@ -8,7 +8,8 @@ Before any deletion, a claim is written: tagging one of the snapshots fails afte
 here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ from filestore.refs.file_references import (
     FileSize,
     MetadataFiles,
     changelog_files,
+    data_files,
     metadata_files,
     removed_files,
 )
@@ -56,7 +58,12 @@ class ExpiryStep:
 
 
 def expire_snapshots(
-    store: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
+    store: TableStore,
+    retention: Retention,
+    *,
+    before_ms: int | None = None,
+    keeps_changelogs: bool = True,
+    dry_run: bool = False,
 ) -> Iterator[ExpiryStep]:
     """Delete old snapshots of a branch, and the files that nothing else uses.
 
@@ -64,6 +71,7 @@ def expire_snapshots(
         store: the table, on the branch to expire.
         retention: what to keep.
         before_ms: epoch milliseconds; replaces ``retention.age_ms``, see ``expiry_end``.
+        keeps_changelogs: whether changes stay as long as the options ``changelog.*`` say; else they go too.
         dry_run: delete nothing.
 
     Yields:
@@ -73,7 +81,7 @@ def expire_snapshots(
         CorruptDataError: a tag or another live reference has missing files, so the files it uses are unknown.
         UnavailableError: a file system error; run it again.
     """
-    found = _proved(store, retention, before_ms)
+    found = _proved(store, retention, before_ms, keeps_changelogs=keeps_changelogs)
     planned = None if found is None else store.snapshots.find(found.end_id)
     if found is None or planned is None:
         return
@@ -104,12 +112,40 @@ def expire_snapshots(
         _withdraw(seen, first_kept.ref)
         return  # some of what was found may be of a table that was made again under the name
     if found.has_hole:
-        delete_changelogs(seen, before=changes_from)
+        deque(delete_changelogs(seen, before=changes_from), maxlen=0)
     for step in steps:
         _delete(seen, step)
         yield step
     if (seen.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
         seen.snapshots.repair_latest_hint()
+
+
+def expiry_of_all(store: TableStore, is_gone: Callable[[LiveReference], bool]) -> list[ExpiryStep]:
+    """What the expiry of every snapshot of a branch would delete, behind a commit that keeps none of their files.
+
+    Args:
+        store: the table, on the branch.
+        is_gone: whether a tag, savepoint or changelog will be deleted before.
+
+    Raises:
+        CorruptDataError: a live reference has missing files, so the files it uses are unknown.
+    """
+    latest = store.snapshots.latest()
+    if latest is None:
+        return []
+    members = list(store.snapshots.back_from(latest))[::-1]
+    metadata = metadata_files(store, latest)
+    last = ExpiryStep(
+        snapshot=latest,
+        data=tuple(data_files(store, latest)),
+        changelog=tuple(changelog_files(store, latest)),
+        metadata=MetadataFiles(leaves=metadata.leaves, lists=metadata.lists),
+    )
+    steps = [*_candidates(store, members), last]
+    left = [each for each in other_references(store) if not is_gone(each)]
+    remaining = DecidingReferences.of(store, left, line=store.snapshots.line())
+    references = FileReferences(store, partitions={file.partition for step in steps for file in step.data})
+    return [_spared(step, remaining, references) for step in steps]
 
 
 def _before(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
@@ -160,13 +196,15 @@ class _Ends:
         return self.changes_from > self.oldest_id
 
 
-def _proved(store: TableStore, retention: Retention, before_ms: int | None, *, looks: int = 2) -> _Ends | None:
+def _proved(
+    store: TableStore, retention: Retention, before_ms: int | None, *, keeps_changelogs: bool, looks: int = 2
+) -> _Ends | None:
     """What expires, up to a snapshot on the line of history; None: nothing.
 
     Raises: CorruptDataError: there are gaps or forks, so what would be deleted may be in use.
     """
     line = store.snapshots.line()
-    oldest, end_id, changes_from = _ends(store, line, retention, before_ms)
+    oldest, end_id, changes_from = _ends(store, line, retention, before_ms, keeps_changelogs=keeps_changelogs)
     if oldest is None or oldest.id >= end_id:
         return None
     if line.has(end_id) and line.has_no_gap(oldest.id):
@@ -174,7 +212,7 @@ def _proved(store: TableStore, retention: Retention, before_ms: int | None, *, l
     if store.snapshots.find_ref(oldest.ref) is None:
         return None  # others expire it
     if looks > 1:  # a rollback may have ended within this one
-        return _proved(store, retention, before_ms, looks=looks - 1)
+        return _proved(store, retention, before_ms, keeps_changelogs=keeps_changelogs, looks=looks - 1)
     raise CorruptDataError(
         f"a file of the table is missing, so its snapshots cannot expire: table={store.name} snapshot={end_id} "
         f"oldest={oldest.id} newest={line.newest} cause='there is a gap or a fork between them' "
@@ -208,7 +246,7 @@ def _withdraw(store: TableStore, claimed: SnapshotRef | None) -> None:
 
 
 def _ends(
-    store: TableStore, line: SnapshotLine, retention: Retention, before_ms: int | None
+    store: TableStore, line: SnapshotLine, retention: Retention, before_ms: int | None, *, keeps_changelogs: bool
 ) -> tuple[Snapshot | None, int, int]:
     """The oldest snapshot on the line, also one left by an interrupted expiry, the id of the first to keep.
 
@@ -235,7 +273,7 @@ def _ends(
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
     end_id = max(first_kept, min(line.first or 0, latest.id))
     of_changes = replace(retention.of_changes(store.options), limit=latest.id)
-    if of_changes == replace(retention, limit=latest.id):
+    if not keeps_changelogs or of_changes == replace(retention, limit=latest.id):
         return oldest, end_id, end_id
     since_ms = now_ms - of_changes.age_ms
     changes_from = expiry_end(

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from filestore.options.option import NOTHING, Option, OptionValues, similar
+from filestore.options.option import NOTHING, Option, OptionValues
 from filestore.options.parsing import boolean, choice, duration_ms, retention_ms, text, verbatim
 from filestore.options.references import with_secrets
 from filestore.options.rules import ALIASES as TABLE_ALIASES
@@ -16,6 +16,7 @@ from filestore.options.rules import ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.common import DAY_MS
 from filestore.options.table_options import SESSION_PREFIX, TableOptions, canonical_options
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names
 from lsm.secret_names import is_secret_name
 
 TABLE_DEFAULT_PREFIX: Final = "table-default."
@@ -338,5 +339,5 @@ def _check_table_key(given: str) -> None:
         return
     if key == "log.scan.startup.mode":
         return
-    close = similar(key, [*CatalogOptions.declared, *TableOptions.declared, *TABLE_ALIASES])
+    close = close_names(key, [*CatalogOptions.declared, *TableOptions.declared, *TABLE_ALIASES], 3)
     raise InvalidInputError(f"unknown option: option={given} did_you_mean={close}")

@@ -6,8 +6,7 @@ declaration, with its key, default and line of documentation. The option referen
 of job files, did-you-mean and the hiding of secrets come from these declarations.
 """
 
-import difflib
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
@@ -247,8 +246,3 @@ class OptionValues:
             else shown_text(key, text, is_declared=option is not None)
             for key, text in self.texts_by_key().items()
         }  # fmt: skip
-
-
-def similar(key: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known keys that look like a misspelt one, nearest first."""
-    return difflib.get_close_matches(key, [*known], n=most)

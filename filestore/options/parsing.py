@@ -4,7 +4,6 @@ A parser raises ValueError with what it expects; ``Option.read`` adds the option
 Source: Paimon MemorySize and TimeUtils: sizes are powers of 1024, a duration without a unit is in milliseconds.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -178,8 +178,7 @@ def member(kind: type[E]) -> Parser[E]:
     def parse(value: str) -> E:
         word = value.strip().lower()
         if word not in words:
-            near = difflib.get_close_matches(word, words, 1)
-            raise ValueError(f"expected='{' | '.join(words)}'" + (f" did_you_mean={near[0]}" if near else ""))
+            raise ValueError(f"expected='{' | '.join(words)}'{did_you_mean(word, words)}")
         return kind(word)
 
     return Parser(parse, " | ".join(words))

@@ -6,17 +6,17 @@ depend on.
 Source: Paimon CoreOptions; ``log.*``, ``compaction.style`` and its three options: FLIP-188; the rest is Fluvial's.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from filestore.options.not_built import NOT_BUILT, no_effect, not_built, seems_to_decide
-from filestore.options.option import At, Option, Stored, check_text, similar
+from filestore.options.option import At, Option, Stored, check_text
 from filestore.options.rules import ALIASES, ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.combinations import check_together
 from filestore.options.table.groups import SCHEMA_VERSION, TableValues, split_field_key
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names
 from lsm.secret_names import shown_text
 
 SESSION_PREFIX: Final = "table-storage."
@@ -144,7 +144,7 @@ def is_users_own(key: str) -> bool:
     first, point, _ = key.partition(".")
     if (first in _OWN_WORDS if point else key in _CLAUSES) or seems_to_decide(key):
         return False
-    return not difflib.get_close_matches(key, _OWN_KEYS, n=1, cutoff=_PREFIXED if point else _MISSPELT)
+    return not close_names(key, _OWN_KEYS, likeness=_PREFIXED if point else _MISSPELT)
 
 
 def given_to_table(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
@@ -193,7 +193,7 @@ _CLAUSES: Final = frozenset(
     }
 )
 """Properties that Spark or Flink says in clauses, and keeps to itself."""
-_MISSPELT: Final = 0.7  # of ``difflib``: mergeengine, file_format, bukets
+_MISSPELT: Final = 0.7  # see ``close_names``: mergeengine, file_format, bukets
 _PREFIXED: Final = 0.85  # of a key with a prefix: snapsht.time-retained, but not my.version
 _OWN_KEYS: Final = (*TableOptions.declared, *ALIASES, *NOT_BUILT, *ELSEWHERE)
 _OWN_WORDS: Final = frozenset(key.partition(".")[0] for key in (*_OWN_KEYS, *FREE_PREFIXES, "fields.") if "." in key)
@@ -202,8 +202,8 @@ _OWN_WORDS: Final = frozenset(key.partition(".")[0] for key in (*_OWN_KEYS, *FRE
 def _near(key: str) -> list[str]:
     if key.startswith("fields."):
         column = key.removeprefix("fields.").split(".")[0]
-        return similar(key, [f"fields.{column}.{suffix}" for suffix in FieldOptions.declared])
-    return similar(key, [*TableOptions.declared, *ALIASES])
+        return close_names(key, [f"fields.{column}.{suffix}" for suffix in FieldOptions.declared], 3)
+    return close_names(key, [*TableOptions.declared, *ALIASES], 3)
 
 
 def keys_at(at: At) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 sqlglot parses the text; this module accepts what is exactly defined on one table's columns, and refuses the rest.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -23,6 +22,7 @@ from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import TEXT_ROOTS, DataField, DataType
 from filestore.types.text_values import LiteralMismatchError, Moment, parse_float, parse_moment, parse_time
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names
 
 _OPS: Final[Mapping[type[exp.Expr], CompareOp]] = {
     exp.EQ: CompareOp.EQ,
@@ -286,7 +286,7 @@ class _FilterReader:
         names = [field.name for field in fields]
         if alike:
             raise self._error(f"{what} name is ambiguous without case", identifier, f"{what}={name} columns={names}")
-        guesses = difflib.get_close_matches(name, names, n=3) or sorted(names)[:10]
+        guesses = close_names(name, names, 3) or sorted(names)[:10]
         raise self._error(f"unknown {what}", identifier, f"{what}={name} did_you_mean={guesses}")
 
     # ---- literals

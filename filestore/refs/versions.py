@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from filestore.layout.branch_state import main_branch
-from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.refs.savepoint_files import list_savepoints, read_savepoint
@@ -21,6 +20,7 @@ from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import names_text
 
 LATEST: Final = "latest"
 _NEVER: Final = -(2**63)

@@ -1,12 +1,12 @@
 """Columns and the fields inside them, by the path of their names."""
 
-import difflib
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 ColumnPath = tuple[str, ...]
 """A column's name, then names inside it: of a ROW's field, ``element`` of an array, ``value`` of a map."""
@@ -82,8 +82,7 @@ def index_of(level: Sequence[DataField], name: str, path: ColumnPath) -> int:
     """Place of a name. Raises: InvalidInputError with the names there are."""
     names = [field.name for field in level]
     if name not in names:
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f" did_you_mean={close[0]}" if close else ""
+        hint = did_you_mean(name, names)
         raise InvalidInputError(f"no such column: column={path_text(path)} columns={names}{hint}")
     return names.index(name)
 

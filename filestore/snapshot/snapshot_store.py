@@ -12,7 +12,6 @@ from filestore.io.byte_cache import ByteCache
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO, is_file, write_hint
 from filestore.layout.branch_state import is_hidden
-from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from filestore.snapshot.claims import ExpiryClaims
 from filestore.snapshot.commit_times import snapshot_as_of
@@ -20,6 +19,7 @@ from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef, back_from
 from filestore.snapshot.snapshot_line import SnapshotLine
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from lsm.nearest_names import names_text
 
 logger = logging.getLogger("fluvial.snapshots")
 

@@ -16,7 +16,6 @@ import orjson
 
 from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import main_branch
-from filestore.layout.nearest_names import names_text
 from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
@@ -34,6 +33,7 @@ from filestore.refs.unused_files import delete_unreferenced, delete_unused_of
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError
+from lsm.nearest_names import names_text
 
 logger = logging.getLogger("fluvial.tags")
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import partial
 from typing import Final
 
@@ -40,6 +39,7 @@ from filestore.types.nested_arrays import (
 )
 from filestore.write.rounding import inexact_floats, rounded
 from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.nearest_names import did_you_mean
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _SHOWN_LENGTH: Final = 60  # of a value in a message
@@ -69,7 +69,7 @@ def conform_batch(
     """
     unknown = [name for name in rows.schema.names if name not in schema.column_names]
     if unknown:
-        near = "".join(f" did_you_mean={name}" for name in get_close_matches(unknown[0], schema.column_names, 1))
+        near = did_you_mean(unknown[0], schema.column_names)
         raise InvalidInputError(
             f"the table has no such column: column={unknown[0]}{near} columns={list(schema.column_names)} "
             "fix='drop the column, add it to the table, or set write.merge-schema=true'"

@@ -4,7 +4,6 @@ Users set the options of the Java client (``log.kafka.*``). Options with the sam
 are passed on; options with another name are translated; the rest is refused with a suggested fix.
 """
 
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from logstore.kafka.client_options import JAVA_NAMES, translated
 from logstore.kafka.environment import KafkaEnvironment, environment_of
 from logstore.kafka.refusals import OPTION_PREFIX, Right, is_of_connection, is_of_group, is_refusal, refused, unreached
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from lsm.nearest_names import close_names
 from lsm.secret_names import STARS, is_secret_name, shown_line
 
 logger = logging.getLogger("fluvial.kafka")
@@ -258,7 +258,7 @@ class KafkaProperties:
             given = sorted(OPTION_PREFIX + name for name in self.by_name)
             return InvalidInputError(f"Kafka client refuses a value: said={text!r} options={given}")
         known = [*_COMMON, *_PRODUCER, *_CONSUMER, *JAVA_NAMES, *_WELL_KNOWN]
-        similar = [OPTION_PREFIX + name for name in difflib.get_close_matches(unknown[1], known, n=2)]
+        similar = [OPTION_PREFIX + name for name in close_names(unknown[1], known, 2)]
         return InvalidInputError(
             f"Kafka client does not know an option: option={OPTION_PREFIX}{unknown[1]} did_you_mean={similar}"
         )

@@ -1,11 +1,13 @@
 """Retries: which errors they answer, and what happens between two attempts, against a list of outcomes."""
 
+from itertools import islice
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
-from lsm.retry import Backoff, LostRaceError, retrying
+from lsm.retry import Backoff, LostRaceError, pauses, retrying
 
 OUTCOMES = st.sampled_from(["won", "lost", "unknown", "interrupted"])
 ERRORS: dict[str, BaseException] = {
@@ -13,6 +15,11 @@ ERRORS: dict[str, BaseException] = {
     "unknown": OutcomeUnknownError("unknown"),
     "interrupted": KeyboardInterrupt(),
 }
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert [*islice(pauses(0.05, 0.3), 5)] == [0.05, 0.1, 0.2, 0.3, 0.3]
+    assert [*islice(Backoff(sleep=lambda _: None, first_ms=3, longest_ms=10).pauses_ms(), 4)] == [3, 6, 10, 10]
 
 
 @given(st.lists(OUTCOMES, min_size=8, max_size=8), st.integers(1, 8))

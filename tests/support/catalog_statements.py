@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import engine
 from engine import Catalog
-from engine.runtime.spark_internals import jvm_frame
+from engine.spark_internals.session import jvm_frame
 
 _TABLE = "CREATE TABLE {} (id BIGINT PRIMARY KEY NOT ENFORCED, v VARCHAR(3), j VARIANT) WITH ('bucket' = '1')"
 _STATEMENTS = (

@@ -93,7 +93,7 @@ def _serving(
 
 def _wait(stop: threading.Event, log_file: str) -> None:
     """Until a signal comes. Raises: FluvialError: the JVM has died."""
-    from engine.runtime.spark_internals import jvm_exit_code
+    from engine.spark_internals.session import jvm_exit_code
 
     while not stop.wait(_LOOK_S):
         code = jvm_exit_code(0)

@@ -1,6 +1,5 @@
 """Common base of the sections of a job file: known keys, units and error messages."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -19,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from engine.deploy.config.config_file import ConfigNode, KeyPath
 from engine.deploy.config.written_forms import SIZE
 from filestore.options.parsing import duration_ms, size_bytes
+from lsm.nearest_names import did_you_mean
 from lsm.secret_names import is_secret_name, shown_address
 
 _WORDS: Final = {
@@ -53,8 +53,7 @@ def problem(fact: str, *, key: str | None = None, facts: str = "") -> PydanticCu
 def hint(name: str, known: Iterable[str]) -> str:
     """A hint with the nearest known name, or with all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, 1)
-    return f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}"
+    return did_you_mean(name, names).lstrip() or f"known={', '.join(names)}"
 
 
 def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from engine.checkpoint.checkpoint_files import OWN_FILES, CheckpointState, checkpoint_root, is_readable
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, PipelineConfig
 from engine.kafka.offsets import from_json
+from engine.stream.position.position import Position
 
 _TRANSFORM_FILE: Final = f"{OWN_FILES}transform"
 
@@ -64,7 +65,7 @@ def source_difference(state: CheckpointState, source_format: str, topics: tuple[
 def _kind(offset: Any) -> str | None:
     if not isinstance(offset, Mapping):
         return None
-    if {"version", "phase", "snapshot"} <= offset.keys():
+    if Position.is_in(offset):
         return FLUVIAL
     if "logOffset" in offset:
         return "files"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.kafka.offsets import OffsetRange
 from engine.kafka.options import KafkaSourceOptions, ValueFormat
-from engine.kafka.source_columns import NEW_COLUMNS, column_name
+from engine.kafka.source_columns import column_name
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.table import Table
 from engine.write.schema_evolution import fields_of_rows, merge_rules
@@ -33,7 +33,7 @@ from logstore.format.schema_parts import split_payloads
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
-from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, NewColumnsError
 
 logger = logging.getLogger("fluvial.schema")
 
@@ -46,7 +46,7 @@ _PLACE: Final = re.compile(r"topic=(\S+) partition=(\d+) offset=(\d+)\s*$")
 
 def failed_record(error: FluvialError) -> OffsetRange | None:
     """The record whose columns or types a query did not know; None: it failed for another reason."""
-    match = _PLACE.search(str(error)) if isinstance(error, ConflictError) and NEW_COLUMNS in str(error) else None
+    match = _PLACE.search(str(error)) if isinstance(error, NewColumnsError) else None
     if match is None:
         return None
     offset = int(match[3])

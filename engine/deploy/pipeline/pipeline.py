@@ -22,7 +22,7 @@ from engine.deploy.pipeline.sources import check_whole_changes, kafka_options, s
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
 from engine.deploy.pipeline.transforms import transformed
 from engine.kafka.offsets import OffsetRange, Offsets, from_json, waiting_count
-from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.spark_messages import fluvial_error, is_raised_in
 from engine.spark.session import checkpoint_settings
 from engine.stream.position.position import Position
 from engine.table import Table
@@ -230,7 +230,7 @@ class RunningPipeline:
         failure = None if self._query.isActive else self._query.exception()
         self.has_ended = not self._query.isActive and failure is None
         self.stop()
-        if failure is not None and StopRequestedError.__name__ not in str(failure):
+        if failure is not None and not is_raised_in(failure, StopRequestedError):
             raise fluvial_error(failure, f"pipeline failed: pipeline={self.name}") from failure
         return is_idle
 

@@ -4,7 +4,6 @@ sqlglot resolves names and types. What it does not know for certain is left to S
 of sources that have their own schema, what a Python function returns, types of functions that it does not know.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from filestore.options.table_options import TableOptions
 from filestore.predicate.sql_problems import problem_of
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 _DIALECT: Final = "spark"
 _UNRESOLVED: Final = re.compile(r"(?:Column '|Unknown column: )\W*(\w+)")
@@ -225,9 +225,8 @@ def _written(
     grows = _grows(config, pipeline, output)
     for name in columns:
         if name not in wanted and name not in _ADDED and not grows:
-            close = difflib.get_close_matches(name, wanted, 1)
-            near = f"did_you_mean={close[0]}" if close else f"columns={[each for each, _ in wanted.values()]}"
-            raise InvalidInputError(f"the table has no such column: table={output.table} column={name} {near}")
+            near = did_you_mean(name, wanted) or f" columns={[each for each, _ in wanted.values()]}"
+            raise InvalidInputError(f"the table has no such column: table={output.table} column={name}{near}")
     for field in target:
         if not field.type.nullable and field.name.lower() not in columns:
             raise InvalidInputError(

@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
+from engine.checkpoint.checkpoint_files import METADATA_FILE, checkpoint_root
 from engine.cuts.tags import CutRecord, tag_cut
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, MetricsConfig, OnFailureConfig
@@ -166,7 +167,7 @@ class Execution:
 
     def _rewind(self, step: RecoveryStep) -> str:
         directory = step.arguments["to"]
-        if (Path(directory.removeprefix("file://")) / "metadata").exists():  # it appears as a whole
+        if (checkpoint_root(directory) / METADATA_FILE).exists():  # it appears as a whole
             return "done before"
         done = rewind_checkpoint(self._main(step), step.arguments["tag"], step.arguments["checkpoint"], directory)
         return f"batch={done['batch_id'][0].as_py()}"

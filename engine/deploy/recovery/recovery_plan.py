@@ -28,8 +28,8 @@ from engine.procedures.recovery_steps import (
     reviewing_steps,
 )
 from filestore.branch.branches import list_branches
-from filestore.layout.nearest_names import names_text
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import names_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

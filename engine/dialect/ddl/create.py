@@ -32,7 +32,7 @@ from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import ROOT_KEYS
 from filestore.types.data_types import DataField
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingTableError
 from lsm.undo import undoing
 
 _BUCKETS: Final = TableOptions.bucket_key.key
@@ -51,7 +51,7 @@ def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
     if exists and not create.or_replace:
         raise InvalidInputError(f"table exists already: table={name} fix=IF NOT EXISTS, or OR REPLACE")
     if create.must_exist and not exists:
-        raise InvalidInputError(f"no such table: table={name} fix=CREATE OR REPLACE TABLE")
+        raise MissingTableError(f"no such table: table={name} fix=CREATE OR REPLACE TABLE")
     whole = _named(context, _with_query_columns(context, _with_source(context, create)))
     if not exists:
         return _made(context, name, whole)

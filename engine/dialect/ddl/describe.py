@@ -16,7 +16,6 @@ from engine.dialect.ddl.partition_spec import check_complete, named_partitions, 
 from engine.dialect.ddl.table_parts import TableParts
 from engine.dialect.ddl.watermark import latest_watermark
 from engine.dialect.grammar.parser import parse_statements
-from engine.dialect.grammar.places import did_you_mean
 from engine.dialect.grammar.statements import DescribeDatabase, DescribeHistory, DescribeTable
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
@@ -42,6 +41,7 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.column_paths import field_at
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import did_you_mean
 
 _COLUMNS = ("col_name", "data_type", "comment")
 _PARTITIONS: Final = "# Partition Information"

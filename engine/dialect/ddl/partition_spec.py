@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from engine.dialect.grammar.places import did_you_mean
 from engine.dialect.grammar.statements import PartitionSpec
-from filestore.layout.nearest_names import names_text
 from filestore.maintenance.partitions import path_of
 from filestore.table_store import TableStore
 from filestore.types.casts import cast_array
 from filestore.types.data_types import STRING, arrow_type
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
+from lsm.nearest_names import did_you_mean, names_text
 
 
 def spec_values(store: TableStore, spec: PartitionSpec) -> dict[str, object]:

@@ -22,7 +22,7 @@ from engine.request.branch_choice import BRANCH_KEY, branch_named, of_session
 from engine.request.changed_rows import check_changes_rows, deletes_positions
 from engine.request.option_check import unknown_option
 from engine.request.writer_options import BATCH_WRITE_KEYS, WriterOptions
-from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.spark_messages import fluvial_error, raised_by_expression
 from engine.spark.write_options import DYNAMIC_KEY, PARTITION_KEY
 from engine.system_tables.names import is_system_table
 from engine.table import Table
@@ -56,7 +56,6 @@ RESULT_SCHEMA: Final = pa.schema(
 """One row; null: not known, or nothing was ever committed."""
 
 _OPTION_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != PARTITION_KEY)
-_RAISED: Final = "[USER_RAISED_EXCEPTION]"
 _INSERTED: Final = "rows_inserted"
 _COUNTS: Final = {_INSERTED: "+I", "rows_updated": "+U", "rows_deleted": "-D"}
 
@@ -272,7 +271,6 @@ def _through_spark(write: Callable[[], _Done], name: str) -> _Done:
     try:
         return write()
     except PySparkException as error:
-        if _RAISED in str(error):  # by an expression of Fluvial's or the user's
-            words = str(error).partition(_RAISED)[2].partition("\n")[0].partition(" SQLSTATE:")[0]
-            raise TextLengthError.found(words.strip()) from error
+        if words := raised_by_expression(error):  # of Fluvial's or the user's
+            raise TextLengthError.found(words) from error
         raise fluvial_error(error, f"write failed: table={name}") from error

@@ -1,7 +1,5 @@
 """Places in the text that was given, and errors that point at them."""
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,14 +61,6 @@ class SourceText:
             f"{problem}: line={whole.count(chr(10), 0, start) + 1} column={column + 1} near={_short(near)!r}\n"
             f"  {line}\n  {indent}{carets}"
         )
-
-
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`` did_you_mean=...`` when a similar word is known, else nothing."""
-    known = list(words)
-    alike = [each for each in known if each.lower() == word.lower()]
-    close = alike or difflib.get_close_matches(word, known, 1)
-    return f" did_you_mean={close[0]}" if close else ""
 
 
 def _short(text: str) -> str:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
@@ -27,8 +26,8 @@ from engine.dialect.query.usage import UsedCondition, row_conditions, used_colum
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.kept_rows import kept_frame
 from engine.read.batch_read import BatchRead
-from engine.runtime.spark_internals import drop_view, jvm_session, put_view, sql_frame
 from engine.spark.write_options import WRITE_ONLY_KEYS
+from engine.spark_internals.session import JvmError, drop_view, has_view, put_view, sql_frame
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
 from engine.types.quoting import quoted
@@ -132,9 +131,7 @@ class BoundText:
         """
         tree, text = statement.tree, StatementText(statement)
         assert isinstance(tree, exp.Expr)
-        references = find_references(
-            context, statement, tree, is_view=lambda name: is_temporary_view(context.spark, name)
-        )
+        references = find_references(context, statement, tree, is_view=lambda name: has_view(context.spark, name))
         if target is not None and target.use is TargetUse.NOTHING:
             references = [each for each in references if each.start != target.start]
         frames = _Frames.of(context, text, tree, references, reads, target=target, prunes=prunes)
@@ -220,7 +217,7 @@ def _bind(
 
 
 def _drop_view(spark: SparkSession, view: str) -> None:
-    with suppress(PySparkException, Py4JError):  # a session that has ended has no views
+    with suppress(PySparkException, JvmError):  # a session that has ended has no views
         drop_view(spark, view)
 
 
@@ -330,14 +327,6 @@ def _kept(context: SqlContext, references: Sequence[Reference]) -> Mapping[int, 
     newest = [each for each in references if not (context.settings or each.system or each.options or each.version)]
     found = {each.start: kept_frame(context, each.name) for each in newest}
     return {start: frame for start, frame in found.items() if frame is not None}
-
-
-def is_temporary_view(spark: SparkSession, name: str) -> bool:
-    """Whether the session has a temporary view of this name; the case of names does not matter."""
-    session = jvm_session(spark)
-    if session is not None:
-        return bool(session.sessionState().catalog().getTempView(name).isDefined())
-    return any(each.isTemporary and each.name.lower() == name.lower() for each in spark.catalog.listTables())
 
 
 def _names_are_patterns(spark: SparkSession) -> bool:

@@ -7,13 +7,14 @@ from functools import cached_property
 from sqlglot import Token, TokenType, exp
 
 from engine.dialect.grammar.dialect import table_options, table_span, tokens_of
-from engine.dialect.grammar.places import SourceText, did_you_mean
+from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.system_tables.names import CATALOG_DATABASES, is_system_name
 from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingTableError
+from lsm.nearest_names import did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,7 @@ def missing_table(context: SqlContext, database: str, table: str) -> InvalidInpu
     if database not in databases:
         return InvalidInputError(f"no such database: database={database}{did_you_mean(database, databases)}")
     hint = did_you_mean(table, context.catalog.list_tables(database))
-    return InvalidInputError(f"no such table: table={database}.{table}{hint}")
+    return MissingTableError(f"no such table: table={database}.{table}{hint}")
 
 
 def table_exists(context: SqlContext, database: str, table: str) -> bool:

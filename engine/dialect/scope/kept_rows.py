@@ -15,7 +15,7 @@ from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.parser import Call
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
-from engine.runtime.spark_internals import keeps_rows
+from engine.spark_internals.session import keeps_rows
 from engine.types.quoting import quoted
 from lsm.errors import InvalidInputError
 

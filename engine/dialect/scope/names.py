@@ -1,13 +1,11 @@
 """Whether a named table is Fluvial's or Spark's."""
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from sqlglot.errors import ParseError
 
 from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.scope.context import SqlContext
-from engine.runtime.spark_internals import jvm_session
+from engine.spark_internals.session import can_parse
 from engine.system_tables.names import is_system_table
 from engine.table import Table
 from engine.types.quoting import quoted
@@ -46,15 +44,8 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
 
 def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> bool:
     """Whether Spark, if it runs, can parse a text with a syntax error that is not in Fluvial's own grammar."""
-    classic = jvm_session(context.running_spark)
     is_script = text.lstrip()[:5].upper() == "BEGIN"
-    if classic is None or not (is_script or isinstance(error.__cause__, ParseError)):
-        return False
-    try:
-        classic.sessionState().sqlParser().parsePlan(text)
-    except (PySparkException, Py4JError):
-        return False
-    return True
+    return (is_script or isinstance(error.__cause__, ParseError)) and can_parse(context.running_spark, text)
 
 
 def opened(context: SqlContext, name: tree.Name) -> Table:

@@ -8,10 +8,10 @@ from engine.dialect.call import is_of_procedures
 from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.parser import Call, Explain, SparkStatement
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.query import is_temporary_view
 from engine.dialect.query.references import find_references, missing_table, our_name
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import is_ours
+from engine.spark_internals.session import has_view
 from engine.system_tables.names import has_database, is_system_name
 from filestore.catalog.catalog import DEFAULT_DATABASE
 
@@ -30,8 +30,10 @@ def is_command(context: SqlContext, statement: Statement) -> bool:
     what: Any = statement.tree
     if isinstance(what, _CHANGES):
         return _writes_ours(context, what)
-    if isinstance(what, exp.Expr | SparkStatement | tree.Use):
+    if isinstance(what, exp.Expr | SparkStatement):
         return False
+    if isinstance(what, tree.Use):
+        return what.is_catalog and what.name == (context.catalog_name,)  # USE without this word is Spark's
     if isinstance(what, Explain):
         return reads_ours(context, what.inner)
     if isinstance(what, Call):
@@ -54,7 +56,7 @@ def reads_ours(context: SqlContext, statement: Statement) -> bool:
     what = statement.tree
     if not isinstance(what, exp.Expr) or isinstance(what, _CHANGES):
         return False
-    found = find_references(context, statement, what, is_view=lambda name: is_temporary_view(context.spark, name))
+    found = find_references(context, statement, what, is_view=lambda name: has_view(context.spark, name))
     return bool(found)
 
 

@@ -5,6 +5,7 @@ most. In PostgreSQL and MySQL the tables have their own schema.
 """
 
 import os
+import sqlite3
 import threading
 import time
 from contextlib import suppress
@@ -25,6 +26,7 @@ _WAIT_MS: Final = 10_000  # for another writer
 _READS: Final = "fluvial_reads"
 _WAL_ATTEMPTS: Final = 200
 _WAL_PAUSE_S: Final = 0.05
+_PRIMARY_CODE: Final = 0xFF  # the bits of an error code of SQLite that say its kind
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def _tune_sqlite(engine: sa.Engine) -> None:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             break
         except OperationalError as error:  # other processes may do the same, and SQLite does not wait
-            if "locked" not in str(error) or attempt == _WAL_ATTEMPTS - 1:
+            code = getattr(error.orig, "sqlite_errorcode", 0) & _PRIMARY_CODE
+            if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or attempt == _WAL_ATTEMPTS - 1:
                 raise
             time.sleep(_WAL_PAUSE_S)
     sa.event.listen(engine, "begin", begun)

@@ -4,11 +4,10 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from engine.runtime.spark_internals import jvm_query
 from engine.runtime.trace.step_file import StepFile
+from engine.spark_internals.session import JvmError, jvm_query
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 
@@ -33,7 +32,7 @@ class TriggerTimes:
         """Write down the last trigger; the query may have ended, and Spark too."""
         try:
             self._note()
-        except (Py4JError, OSError):
+        except (JvmError, OSError):
             return
 
     def _note(self) -> None:

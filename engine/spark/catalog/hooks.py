@@ -5,23 +5,20 @@ session and what resolves its names, which Spark makes for each session, give it
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-import pyspark
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.runtime.spark_internals import jvm_session
 from engine.spark.catalog.catalog import CatalogProxy
-from engine.spark.catalog.internals import WITHOUT, SparkInside
 from engine.spark.catalog.parser import AnalyzerBuilder, ParserBuilder, ParserProxy
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
+from engine.spark_internals.catalog import SparkInside, known_inside
+from engine.spark_internals.session import jvm_session
 from lsm.errors import InvalidInputError
 
 _installed: WeakKeyDictionary[SparkContext, "InstalledCatalogs"] = WeakKeyDictionary()
@@ -39,7 +36,7 @@ class InstalledCatalogs:
         self._parsers: WeakSet[ParserProxy] = WeakSet()
         self._replaced: list[tuple[Any, Any]] = []  # sessions that ran already, and their parsers
         session = jvm_session(spark)
-        with _known_inside():
+        with known_inside():
             self._inside.inject_parser(session, ParserBuilder(self._inside, self._parser))
             self._inside.inject_check(session, AnalyzerBuilder(self._inside, self._look))
 
@@ -65,7 +62,7 @@ class InstalledCatalogs:
         """
         self._catalogs[name] = catalog
         try:
-            with _known_inside():
+            with known_inside():
                 self._share(jvm_session(spark))
         except InvalidInputError:
             self._catalogs.pop(name)
@@ -111,16 +108,3 @@ class InstalledCatalogs:
         for name, catalog in list(self._catalogs.items()):
             proxy = CatalogProxy(session, name, catalog, self._statements)
             self._inside.put_catalog(session.jvm, name, proxy)
-
-
-@contextmanager
-def _known_inside() -> Iterator[None]:
-    """Raises: InvalidInputError: a member of Spark's is not there, or is another than in known releases."""
-    try:
-        yield
-    except (Py4JError, AttributeError, StopIteration, TypeError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InvalidInputError(
-            f"a catalog in Spark's own SQL needs the inside of Spark as it is released: spark={pyspark.__version__} "
-            f"reason='{reason}' {WITHOUT}"
-        ) from error

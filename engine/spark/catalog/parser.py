@@ -8,19 +8,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from engine.runtime.logs import fields_of
-from engine.runtime.spark_internals import jvm_frame
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.procedure import CALL_TEXT
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import OwnQuery, Statements
+from engine.spark_internals.catalog import PARSER, SparkInside
+from engine.spark_internals.session import jvm_frame
 from lsm.errors import FluvialError
 
 _REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _NAME: Final = "relationName"
 _UNABLE: Final = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
-_QUOTED_SETTING: Final = re.compile(r"\s*(?:re)?set\s*['\"]")  # Spark has no such statement
+_NOT_SPARKS: Final = re.compile(r"\s*(?:(?:re)?set\s*['\"]|(?:create|use)\s+catalog\b)")  # statements it has not
 _SYNTAX: Final = "syntax error"  # begins a message about words that cannot be read
 
 
@@ -111,7 +111,7 @@ class ParserProxy(Proxy):
     class Java:
         """What py4j looks for."""
 
-        implements: Sequence[str] = ("org.apache.spark.sql.catalyst.parser.ParserInterface",)
+        implements: Sequence[str] = (PARSER,)
 
     # ---- Fluvial's texts
 
@@ -141,7 +141,7 @@ class ParserProxy(Proxy):
         words = text.lower()
         if any(name.lower() in words for name in self.session.catalogs) or "table-storage." in words:
             return True
-        if _QUOTED_SETTING.match(words):
+        if _NOT_SPARKS.match(words):
             return True
         return self.inside.current_catalog(self.session.jvm) in self.session.catalogs
 

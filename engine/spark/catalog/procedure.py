@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from engine.runtime.spark_internals import jvm_frame
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import Statements
+from engine.spark_internals.catalog import SparkInside
+from engine.spark_internals.session import jvm_frame
 
 PROCEDURE_SPACE: Final = "sys"
 PROCEDURE: Final = "statement"

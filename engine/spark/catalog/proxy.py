@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, ParamSpec, TypeVar
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from engine.spark.catalog.internals import SparkInside
+from engine.spark_internals.catalog import JavaError, SparkInside
 from engine.types.text_length import TextLengthError
 from lsm.errors import FluvialError
 
@@ -54,7 +53,7 @@ def called(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def calling(*arguments: _P.args, **named: _P.kwargs) -> _R:
         try:
             return function(*arguments, **named)
-        except Py4JJavaError:
+        except JavaError:
             raise
         except TextLengthError as error:
             raise _inside(arguments[0]).too_long(error.limit, str(error)) from error

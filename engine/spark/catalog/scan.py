@@ -5,7 +5,6 @@ from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -26,6 +25,7 @@ from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statistics import ScanStatistics
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.read_options import ReadOptions, spelled_options
+from engine.spark_internals.session import JvmError
 from engine.table import Table
 from filestore.predicate.parser import parse_filter
 from filestore.schema.table_schema import TableSchema
@@ -285,7 +285,7 @@ class ScanProxy(Proxy):
     @cached_property
     def _columnar_mode(self) -> Any:
         if self._is_of_files:
-            with suppress(Py4JError, TypeError):
+            with suppress(JvmError, TypeError):
                 return self.inside.columnar_mode(self._session.jvm, self._schema)
         return self._asked("columnarSupportMode")
 

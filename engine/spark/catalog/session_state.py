@@ -8,8 +8,8 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.session import TIME_SWITCH, with_sources
+from engine.spark_internals.catalog import SparkInside
 from engine.types.column_names import CaseRule
 
 _entered: Final = threading.local()

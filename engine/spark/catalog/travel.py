@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.read_options import spelled_options
+from engine.spark_internals.catalog import SparkInside
 
 STATE_KEYS: Final = tuple(sorted({*BATCH_KEYS, *STREAM_KEYS}))
 """Options that say which state is read, and in which columns."""

@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 from pyspark.sql.types import StructType
 
-from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.write_options import DYNAMIC_KEY, PARTITION_KEY
+from engine.spark_internals.catalog import SparkInside
 from lsm.errors import InvalidInputError
 
 _ALWAYS: Final = "ALWAYS_TRUE"

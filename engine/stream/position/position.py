@@ -150,6 +150,11 @@ class Position:
             body["begin"] = self.begin.to_json()
         return body
 
+    @staticmethod
+    def is_in(offset: object) -> bool:
+        """Whether an offset of a checkpoint is a position of a table, and not of another source."""
+        return isinstance(offset, dict) and {"version", "phase", "snapshot"} <= offset.keys()
+
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Position":
         """The inverse of ``to_json``.

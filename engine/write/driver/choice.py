@@ -7,7 +7,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.request.writer_options import WriterOptions
-from engine.runtime.spark_internals import has_arrow_results, most_rows_of
+from engine.spark_internals.session import has_arrow_results, most_rows_of
 from engine.write.driver.driver_runner import DriverRunner
 from engine.write.session import Runner
 from engine.write.spark_runner import SparkRunner

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.kafka.dead_letters import LETTERS
-from engine.runtime.spark_internals import heap_bytes
 from engine.runtime.steps import Step, StepEvent
+from engine.spark_internals.session import heap_bytes
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult

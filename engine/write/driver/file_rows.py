@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
+from engine.spark_internals.batch_plans import ParquetScan
 from engine.types.spark_types import spark_arrow_schema
-from engine.write.driver.batch_plans import ParquetScan
 from engine.write.driver.byte_budget import ByteBudget
 
 _SPARK_VERSION: Final = b"org.apache.spark.version"

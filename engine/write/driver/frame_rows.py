@@ -11,12 +11,12 @@ from typing import IO, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from engine.runtime.spark_internals import arrow_results, planned_bytes
+from engine.runtime.spark_messages import is_result_too_large, raised_by_expression
+from engine.spark_internals.session import JvmError, arrow_results, planned_bytes
 from engine.types.quoting import quoted
 
 IS_OVER: Final = "fluvial: a partition is too large for the driver"
@@ -24,7 +24,6 @@ IS_OVER: Final = "fluvial: a partition is too large for the driver"
 _FIXED_BYTES: Final = 16  # of a value at most, but for text, binary and what is nested
 _PLACE_BITS: Final = 33  # of a row's number within its partition, see monotonically_increasing_id
 _MOST_DENSE: Final = 16  # bytes of rows for a byte of files; the heap has room for three times as many
-_NO_RESULT: Final = "spark.driver.maxResultSize"  # named by Spark's error when a job has given too many bytes
 _INT: Final = struct.Struct(">i")
 
 
@@ -53,8 +52,8 @@ def collect_rows(frame: DataFrame, *, most_bytes: int, most_partition_bytes: int
                 context.cancelJobsWithTag(tag)
             else:
                 return found
-    except (PySparkException, Py4JJavaError) as error:
-        if not is_large and not any(sign in str(error) for sign in (IS_OVER, _NO_RESULT)):
+    except (PySparkException, JvmError) as error:
+        if not is_large and raised_by_expression(error) != IS_OVER and not is_result_too_large(error):
             raise
     finally:
         context.removeJobTag(tag)

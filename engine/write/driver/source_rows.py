@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
 from engine.checkpoint.admission import without_checkpoint
 from engine.kafka.dead_letters import ChosenLetters
+from engine.spark_internals.batch_plans import ParquetScan, SourceScan, batch_scan
+from engine.spark_internals.session import JvmError
 from engine.types.rows import UNAVAILABLE_COLUMN
-from engine.write.driver.batch_plans import ParquetScan, SourceScan, batch_scan
 from engine.write.driver.byte_budget import ByteBudget
 from engine.write.driver.file_rows import read_files
 
@@ -52,7 +52,7 @@ def scan_of(frame: DataFrame) -> SourceScan | ParquetScan | None:
         return None
     try:
         scan = batch_scan(frame, query_id)
-    except Py4JError:  # another release of Spark: its plans have other members
+    except JvmError:  # another release of Spark: its plans have other members
         return None
     return None if isinstance(scan, SourceScan) and scan.source != SOURCE_NAME else scan
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from engine.kafka.dead_letters import LETTERS, LettersPart
 from engine.request.writer_options import SINK_KEYS, WriterOptions
-from engine.runtime.spark_internals import is_shuffled
+from engine.spark_internals.session import is_shuffled
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.session import LocalRunner, Upkeep, WriteSession

@@ -1,12 +1,12 @@
 """Options of a table that make no sense together."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Final
 
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, REST_CATALOG, TABLE_LOCATION
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names
 
 _SERVERS: Final = "bootstrap.servers"
 
@@ -109,7 +109,7 @@ def _misspelt_servers(options: TableValues) -> str | None:
     """What looks like the brokers' option where there is none: the table would silently have no log."""
     if options.log_kafka.get(_SERVERS):
         return None
-    near = difflib.get_close_matches(_SERVERS, [key.replace("_", ".").lower() for key in options.log_kafka], 1, 0.75)
+    near = close_names(_SERVERS, [key.replace("_", ".").lower() for key in options.log_kafka], likeness=0.75)
     return next((key for key in options.log_kafka if near and key.replace("_", ".").lower() == near[0]), None)
 
 
@@ -168,6 +168,11 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         options.log_consistency == "eventual" and options.has_key and mode != "upsert",
         f"log.consistency=eventual needs upsert changes: log.changelog-mode={given_mode} "
         "fix='use log.changelog-mode=upsert or log.consistency=transactional'",
+    )
+    yield (
+        has_log and options.log_consistency == "eventual" and options.merge_engine != "deduplicate",
+        "log.consistency=eventual needs records that replace those before them, as what a dead writer left is followed "
+        f"by the table's rows: merge-engine={options.merge_engine} fix='use log.consistency=transactional'",
     )
     yield (
         options.log_system == "kafka" and mode == "all" and producer == "full-compaction",

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from engine.read.frames import table_frame
 from engine.request.changed_rows import ignores_deletes
 from engine.request.read_keys import NEWEST_ROWS
-from engine.runtime.spark_internals import empty_frame
+from engine.spark_internals.session import empty_frame
 from engine.table import Table
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN

@@ -7,12 +7,12 @@ from engine.deploy.pipeline.growth import failed_record, grown_schema
 from engine.dialect.grammar.type_grammar import parse_type
 from engine.kafka.offsets import OffsetRange
 from engine.kafka.options import NewTypes
-from engine.kafka.source_columns import NewColumnsError, column_name, in_source, with_known_columns
+from engine.kafka.source_columns import column_name, in_source, with_known_columns
 from filestore.evolution.schema_merge import MergeRules
 from filestore.schema.row_counts import seen_schema
 from filestore.types.data_types import DataField
 from logstore.format.schema_parts import split_payloads
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError, NewColumnsError
 from tests.logstore.format.test_connect_types import part
 from tests.logstore.format.test_debezium import compact, with_schema
 from tests.support.tables import memory_catalog
@@ -48,7 +48,7 @@ def test_the_record_that_is_not_known_is_named() -> None:
     with pytest.raises(NewColumnsError, match=r"new columns: columns=\['c'\]") as caught:
         with_known_columns(split_payloads, ID, NewTypes.IGNORE)(pa.array([text.encode() for text in texts]))
     assert caught.value.index == 2
-    failed = failed_record(ConflictError(f"{caught.value} topic=s.public.evolve partition=3 offset=41"))
+    failed = failed_record(NewColumnsError(f"{caught.value} topic=s.public.evolve partition=3 offset=41"))
     assert failed == OffsetRange(topic="s.public.evolve", partition=3, start_offset=41, end_offset=42)
     assert failed_record(ConflictError("another writer came first topic=t partition=1 offset=1")) is None
     assert failed_record(InvalidInputError(str(caught.value))) is None

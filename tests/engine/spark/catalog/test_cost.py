@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog
 from engine.procedures import rollback
-from engine.runtime.spark_internals import jvm_frame, jvm_of
+from engine.spark_internals.session import jvm_frame, jvm_of
 
 RELEASE = "m\n"  # of an object that is not needed any more, at any time
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from engine import Catalog
-from engine.runtime.spark_internals import jvm_frame
+from engine.spark_internals.session import jvm_frame
 
 KEY = "(id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket' = '1')"
 KINDS = {"key": KEY, "none": "(id BIGINT, v STRING)"}

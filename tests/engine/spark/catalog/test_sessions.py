@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import engine
 from engine import Catalog
-from engine.runtime.spark_internals import jvm_session
-from engine.spark.catalog.internals import SparkInside, check_spark
+from engine.spark_internals.catalog import SparkInside, check_spark
+from engine.spark_internals.session import jvm_session
 from lsm.errors import InvalidInputError
 
 COUNT = "SELECT count(*) AS n FROM fluvial.shop.t"

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from engine import Catalog
 from engine.dialect.dml.assignment import POLICY_KEY, StoreAssignment
-from engine.runtime.spark_internals import jvm_of, jvm_session
+from engine.spark_internals.session import jvm_of, jvm_session
 from engine.types.column_names import CaseRule
 
 PLAIN = (

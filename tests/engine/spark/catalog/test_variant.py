@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from engine import Catalog
-from engine.runtime.spark_internals import jvm_frame
+from engine.spark_internals.session import jvm_frame
 
 JAVA = Path(__file__).parents[3] / "golden" / "variant" / "java-1.4.2" / "db.db"
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from engine import Catalog, sink
+from engine.spark_internals.batch_plans import ParquetScan, path_of_url
 from engine.write.driver import driver_runner
-from engine.write.driver.batch_plans import ParquetScan, path_of_url
 from engine.write.driver.file_rows import NotAsTheyAreError, read_files
 
 SCHEMA = pa.schema(

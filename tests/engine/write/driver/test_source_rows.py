@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from engine import Catalog, sink
 from engine.kafka.offsets import OffsetRange
+from engine.spark_internals.batch_plans import SourceScan
 from engine.write.driver import driver_runner, source_rows
-from engine.write.driver.batch_plans import SourceScan
 from engine.write.driver.driver_runner import without_empty_marks
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics

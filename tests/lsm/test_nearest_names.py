@@ -2,8 +2,8 @@
 
 import pytest
 
-from filestore.layout.nearest_names import names_text, some_text
 from lsm.errors import InvalidInputError
+from lsm.nearest_names import close_names, did_you_mean, names_text, some_text
 from tests.support.tables import key_table, rows
 
 
@@ -34,3 +34,21 @@ def test_errors_stay_short_with_a_thousand_tags() -> None:
 def test_the_first_of_many_are_shown_where_none_is_looked_for() -> None:
     assert some_text("branches", ["b", "a"]) == "branches=['b', 'a']"
     assert some_text("savepoints", range(1, 100)) == "savepoints=[1, 2, 3, 4, 5] count=99"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "near"),
+    [
+        ("odrers", ["items", "orders"], " did_you_mean=orders"),
+        ("ORDER_ID", ["order_ids", "order_id"], " did_you_mean=order_id"),
+        ("x", ["orders"], ""),
+        ("x", [], ""),
+    ],
+)
+def test_the_name_that_was_meant_is_one_of_another_case_or_a_like_one(name: str, known: list[str], near: str) -> None:
+    assert did_you_mean(name, known) == near
+
+
+def test_names_that_may_be_meant_are_as_many_and_as_like_as_asked_for() -> None:
+    assert close_names("bucket", ["buckets", "bucketed", "racket", "x"], 2) == ["buckets", "bucketed"]
+    assert close_names("bucket", ["racket"], likeness=0.9) == []

@@ -1,4 +1,4 @@
-"""The members of Spark's JVM that are not public and that a catalog in Python needs. No other module names one.
+"""What a catalog in Python needs of Spark's JVM that is not public.
 
 What Spark calls a catalog, a table or a parser are interfaces, which py4j lets Python implement. How a session gets
 them is not public without a jar: the map of a session's catalogs, the field that holds its parser, its extensions.
@@ -6,29 +6,34 @@ them is not public without a jar: the map of a session's catalogs, the field tha
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
 import pyspark
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from engine.runtime.spark_internals import jvm_of, jvm_session
+from engine.spark_internals.session import jvm_of, jvm_session
 from lsm.errors import InvalidInputError
 
 TESTED: Final = ("4.2", "4.3")
 """Releases of Spark whose inside is known."""
 
-WITHOUT: Final = "fix='fluvial.sql(spark, ...) and format(\"fluvial\") work without it'"
+_WITHOUT: Final = "fix='fluvial.sql(spark, ...) and format(\"fluvial\") work without it'"
 _CATALOG: Final = "org.apache.spark.sql.connector.catalog."
 _ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources."
 _OPTIONS: Final = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
 _MARKS: Final = ("?", ":")  # of a parameter in a text
 _PARSE_ERROR: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
+PARSER: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
+"""What a session's parser implements."""
+JavaError: Final = Py4JJavaError
+"""An error of the JVM, with the object that it is there."""
 _UNCHECKED: Final = "java.lang.RuntimeException"
 
 
@@ -45,10 +50,10 @@ def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None
     if not version.startswith(tuple(f"{each}." for each in TESTED)):
         raise InvalidInputError(
             f"a catalog in Spark's own SQL needs a Spark whose inside is known: spark={version} "
-            f"known={', '.join(TESTED)} {WITHOUT}"
+            f"known={', '.join(TESTED)} {_WITHOUT}"
         )
     if jvm_session(spark) is None:
-        raise InvalidInputError(f"Spark Connect has no catalogs in Python: session={type(spark).__name__} {WITHOUT}")
+        raise InvalidInputError(f"Spark Connect has no catalogs in Python: session={type(spark).__name__} {_WITHOUT}")
 
 
 _ANY_WORDS: Final = "_LEGACY_ERROR_USER_RAISED_EXCEPTION"  # Spark's condition for an error with words of its own
@@ -398,3 +403,16 @@ def _names_of(kind: Any) -> Iterator[str]:
     while kind is not None:
         yield str(kind.getName())
         kind = kind.getSuperclass()
+
+
+@contextmanager
+def known_inside() -> Iterator[None]:
+    """Raises: InvalidInputError: a member of Spark's is not there, or is another than in known releases."""
+    try:
+        yield
+    except (Py4JError, AttributeError, StopIteration, TypeError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidInputError(
+            f"a catalog in Spark's own SQL needs the inside of Spark as it is released: spark={pyspark.__version__} "
+            f"reason='{reason}' {_WITHOUT}"
+        ) from error

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 
-from engine.runtime.spark_internals import jvm_frame, jvm_query
+from engine.spark_internals.session import jvm_frame, jvm_query
 
 _FILES: Final = "org.apache.spark.sql.execution.datasources"
 _PARQUET: Final = f"{_FILES}.parquet.ParquetFileFormat"

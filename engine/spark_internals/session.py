@@ -1,43 +1,79 @@
-"""The members of PySpark that are not public and have no public counterpart. No other module touches one.
+"""Sessions, frames and settings in Spark's JVM, where PySpark has no public counterpart.
 
-``tests/engine/runtime/test_spark_internals.py`` fails, by name, when a release of PySpark lacks one.
+``tests/engine/spark_internals/test_session.py`` fails, by name, when a release of PySpark lacks one.
 """
 
+import inspect
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError
+import pyspark
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
+JvmError: Final = Py4JError
+"""The JVM does not answer, has ended, or has no such member; PySpark turns Spark's own errors into its own classes."""
+
+_ABSENT: Final = (Py4JError, AttributeError, ImportError, TypeError)  # a release without the member
+_UNKNOWN_BYTES: Final = 2**63 - 1  # as Spark says it
 _HELPER: Final = "org.apache.spark.sql.execution.command.ViewHelper"
+_THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
+CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""What writes the files of a checkpoint by plain calls of the file system."""
 _LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
 _kept: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()  # by context, what knows the rows that it keeps
 _views: "WeakKeyDictionary[Any, _ViewParts]" = WeakKeyDictionary()
 
 
+@contextmanager
+def _needed(member: str) -> Iterator[None]:
+    """Raises: InvalidInputError: this release of Spark has no such member, and there is no other way."""
+    try:
+        yield
+    except (AttributeError, ImportError) as error:
+        raise InvalidInputError(
+            f"this release of Spark lacks what Fluvial needs: spark={pyspark.__version__} member={member} "
+            "fix='use a release of Spark that docs/spark-releases.md names'"
+        ) from error
+
+
+def is_lost_connection(error: BaseException | None) -> bool:
+    """Whether an error, or one that it comes from, is that the JVM has closed its connections."""
+    while error is not None:
+        if isinstance(error, ConnectionError | EOFError | Py4JNetworkError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def has_context() -> bool:
     """Whether a Spark context runs in this process."""
     from pyspark import SparkContext
 
-    return SparkContext._active_spark_context is not None
+    return getattr(SparkContext, "_active_spark_context", None) is not None
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM without a context, with what must be known at its start: memory, Java options, jars."""
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    with _needed("SparkContext._ensure_initialized"):
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
 def jvm_exit_code(wait_s: float) -> int | None:
@@ -48,7 +84,7 @@ def jvm_exit_code(wait_s: float) -> int | None:
     """
     from pyspark import SparkContext
 
-    process = getattr(SparkContext._gateway, "proc", None)
+    process = getattr(getattr(SparkContext, "_gateway", None), "proc", None)
     if process is None:
         return None
     try:
@@ -79,25 +115,29 @@ def jvm_session(spark: "SparkSession | None") -> Any:
 def jvm_of(spark: "SparkSession") -> tuple[Any, Any]:
     """py4j's gateway of a session, and the root of the names in its JVM; neither exists with Spark Connect."""
     context: Any = spark.sparkContext
-    return context._gateway, context._jvm
+    with _needed("SparkContext._gateway"):
+        return context._gateway, context._jvm
 
 
 def jvm_query(spark: "SparkSession", query_id: str | None) -> Any:
     """The JVM's object of a streaming query that runs; None: there is none of this id."""
     # The frame of a micro-batch is of a clone of the session, which does not list its query; the shared state does.
-    running = jvm_session(spark).sharedState().activeStreamingQueries().values()
-    return next((each for each in running if each.id().toString() == query_id), None)
+    with suppress(*_ABSENT):
+        running = jvm_session(spark).sharedState().activeStreamingQueries().values()
+        return next((each for each in running if each.id().toString() == query_id), None)
+    return None
 
 
 def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
     """A setting of Hadoop's configuration, which includes core-site.xml; None when it is not set."""
-    found = spark.sparkContext._jsc.hadoopConfiguration().get(key)
+    with _needed("SparkContext._jsc"):
+        found = spark.sparkContext._jsc.hadoopConfiguration().get(key)
     return None if found is None else str(found)
 
 
 def heap_bytes(spark: "SparkSession") -> int:
     """The most memory that the heap of this process's JVM can take."""
-    jvm: Any = spark.sparkContext._jvm
+    jvm = jvm_of(spark)[1]
     found = _heaps.get(jvm)
     if found is None:
         found = _heaps[jvm] = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
@@ -109,26 +149,34 @@ def keeps_rows(spark: "SparkSession") -> bool:
     session = jvm_session(spark)
     if session is None:
         return False
-    found = _kept.get(spark.sparkContext)
-    if found is None:
-        found = _kept[spark.sparkContext] = session.sharedState().cacheManager()
-    return not found.isEmpty()
+    with suppress(*_ABSENT):
+        found = _kept.get(spark.sparkContext)
+        if found is None:
+            found = _kept[spark.sparkContext] = session.sharedState().cacheManager()
+        return not found.isEmpty()
+    return True  # it may: callers look for the rows of their own table
 
 
 def planned_bytes(frame: "DataFrame") -> int:
     """Bytes that a frame is computed from, as its plan knows: of files as they are stored; 2^63 - 1: unknown."""
-    return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
+    with suppress(*_ABSENT):
+        return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
+    return _UNKNOWN_BYTES
 
 
 def is_shuffled(frame: "DataFrame") -> bool:
-    """Whether rows of a frame have come from other partitions; those that the frame needs for that are computed."""
-    return "Shuffled" in jvm_frame(frame).queryExecution().toRdd().toDebugString()
+    """Whether rows of a frame may have come from other partitions; those that the frame needs for that are computed."""
+    with suppress(*_ABSENT):
+        return "Shuffled" in jvm_frame(frame).queryExecution().toRdd().toDebugString()
+    return True
 
 
 def most_rows_of(frame: "DataFrame") -> int | None:
     """The number of rows that a frame cannot exceed, as its plan knows; None: any number."""
-    found = jvm_frame(frame).queryExecution().optimizedPlan().maxRows()
-    return int(found.get()) if found.isDefined() else None
+    with suppress(*_ABSENT):
+        found = jvm_frame(frame).queryExecution().optimizedPlan().maxRows()
+        return int(found.get()) if found.isDefined() else None
+    return None
 
 
 def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
@@ -139,14 +187,23 @@ def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
         rows: texts and numbers are handed over in one file, all else as usual.
     """
     import pyarrow as pa
-    from pyspark.sql.classic.dataframe import DataFrame
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     context: Any = spark.sparkContext
     kinds = (pa.types.is_string, pa.types.is_signed_integer, pa.types.is_boolean)
     is_plain = all(any(test(each) for test in kinds) for each in rows.schema.types)
-    if not is_plain or context._encryption_enabled or spark.conf.get(_LARGE_KEY, "false") != "false":
-        return spark.createDataFrame(rows)
+    if is_plain and spark.conf.get(_LARGE_KEY, "false") == "false":
+        with suppress(*_ABSENT):
+            if not context._encryption_enabled:
+                return _handed_over(spark, context, rows)
+    return spark.createDataFrame(rows)
+
+
+def _handed_over(spark: "SparkSession", context: Any, rows: "pa.Table") -> "DataFrame":
+    """Raises: ``_ABSENT``: this release has another way."""
+    import pyarrow as pa
+    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     with tempfile.NamedTemporaryFile(dir=context._temp_dir) as file:
         with pa.ipc.new_stream(file, rows.schema) as stream:
             stream.write_table(rows)
@@ -158,21 +215,24 @@ def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
 
 def empty_frame(spark: "SparkSession", schema: "StructType") -> "DataFrame":
     """No rows of some columns: Spark leaves out what would be computed from them."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
     session = jvm_session(spark)
-    if session is None:
-        return spark.createDataFrame([], schema)
-    context: Any = spark.sparkContext
-    none, columns = context._jvm.java.util.ArrayList(), session.parseDataType(schema.json())
-    return DataFrame(session.createDataFrame(none, columns), spark)
+    if session is not None:
+        with suppress(*_ABSENT):
+            from pyspark.sql.classic.dataframe import DataFrame
+
+            context: Any = spark.sparkContext
+            none, columns = context._jvm.java.util.ArrayList(), session.parseDataType(schema.json())
+            return DataFrame(session.createDataFrame(none, columns), spark)
+    return spark.createDataFrame([], schema)
 
 
 def sql_frame(spark: "SparkSession", text: str) -> "DataFrame":
     """A text without parameters, for which `SparkSession.sql` asks the JVM four times more."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
     session = jvm_session(spark)
+    try:
+        from pyspark.sql.classic.dataframe import DataFrame
+    except ImportError:
+        session = None
     return spark.sql(text) if session is None else DataFrame(session.sql(text), spark)
 
 
@@ -186,7 +246,7 @@ def put_view(spark: "SparkSession", name: str, frame: "DataFrame") -> None:
     """
     session = jvm_session(spark)
     if session is not None:
-        with suppress(Py4JError, TypeError):  # a Spark that makes views in another way
+        with suppress(*_ABSENT):  # a Spark that makes views in another way
             parts = _view_parts(spark)
             plan = jvm_frame(frame).queryExecution().analyzed()
             view = parts.helper.createTemporaryViewRelation(
@@ -208,10 +268,70 @@ def put_view(spark: "SparkSession", name: str, frame: "DataFrame") -> None:
 def drop_view(spark: "SparkSession", name: str) -> None:
     """Take the name of a frame away; none is no error."""
     session = jvm_session(spark)
+    if session is not None:
+        with suppress(AttributeError):
+            session.sessionState().catalog().dropTempView(name)
+            return
+    spark.catalog.dropTempView(name)
+
+
+def has_view(spark: "SparkSession", name: str) -> bool:
+    """Whether the session has a temporary view of this name; the case of names does not matter."""
+    session = jvm_session(spark)
+    if session is not None:
+        with suppress(*_ABSENT):
+            return bool(session.sessionState().catalog().getTempView(name).isDefined())
+    return any(each.isTemporary and each.name.lower() == name.lower() for each in spark.catalog.listTables())
+
+
+def can_parse(spark: "SparkSession | None", text: str) -> bool:
+    """Whether Spark's parser takes a text as a statement; without a session of this process, or a parser, no."""
+    session = jvm_session(spark)
     if session is None:
-        spark.catalog.dropTempView(name)
-    else:
-        session.sessionState().catalog().dropTempView(name)
+        return False
+    try:
+        session.sessionState().sqlParser().parsePlan(text)
+    except (PySparkException, *_ABSENT):
+        return False
+    return True
+
+
+def start_thrift_server(spark: "SparkSession", settings: Mapping[str, str]) -> Any:
+    """Spark's own Thrift server in the JVM of a session; ``stop()`` ends it.
+
+    Args:
+        spark: its application is served.
+        settings: of all sessions that connections get, which begin with what the context says.
+
+    Raises:
+        Py4JError, TypeError: this Spark has no such server, or it does not start.
+    """
+    session = jvm_session(spark)
+    for key, value in settings.items():
+        session.sparkContext().conf().set(key, value)
+    return getattr(jvm_of(spark)[1], _THRIFT_SERVER).startWithContext(session.sqlContext())
+
+
+def arrow_schema_of(schema: "StructType") -> "pa.Schema":
+    """The Arrow schema of Spark's, as Spark hands rows over; times are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, **_in_utc())
+
+
+def arrow_type_of(given: "DataType") -> "pa.DataType":
+    """The Arrow type of Spark's; times are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(given, **_in_utc())
+
+
+@cache
+def _in_utc() -> Mapping[str, str]:
+    """Before 4.2 Spark has no other zone."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +347,8 @@ class _ViewParts:
 
 def _view_parts(spark: "SparkSession") -> _ViewParts:
     """Raises: Py4JError: this Spark has none of these."""
-    jvm = jvm_of(spark)[1]
+    context: Any = spark.sparkContext
+    jvm = context._jvm
     found = _views.get(jvm)
     if found is None:
 

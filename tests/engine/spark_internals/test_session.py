@@ -1,27 +1,19 @@
-"""PySpark's private members: those that are used exist, and one module alone uses them."""
+"""PySpark's private members: those that are used exist, and without one there is another way or a named release."""
 
-import ast
-from pathlib import Path
+import re
+from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
-from engine.runtime import spark_internals
+from engine.spark_internals import session as spark_internals
+from lsm.errors import InvalidInputError
 
-ENGINE = Path(spark_internals.__file__).parents[1]
 OF_CONTEXT = ("_active_spark_context", "_ensure_initialized")
-OF_JVM = ("_jdf", "_jsc", "_jsparkSession", "_jvm")
-
-
-def attributes(text: str) -> set[str]:
-    """Names behind a point, and names that ``getattr`` is given."""
-    nodes = list(ast.walk(ast.parse(text)))
-    asked = [node.args[1] for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr"]
-    named = {str(each.value) for each in asked if isinstance(each, ast.Constant)}
-    return named | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 @pytest.mark.parametrize("name", OF_CONTEXT)
@@ -38,12 +30,6 @@ def test_frames_and_sessions_have_their_objects_of_the_jvm(spark: SparkSession) 
     assert spark_internals.hadoop_setting(spark, "fluvial.no-such-key") is None
     assert spark_internals.has_context()
     assert spark_internals.jvm_session(None) is None
-
-
-def used_private(text: str) -> set[str]:
-    """The private members in a module; only one that has their letters anywhere is parsed."""
-    names = {name for name in (*OF_CONTEXT, *OF_JVM) if name in text}
-    return names & attributes(text) if names else set()
 
 
 @pytest.mark.spark
@@ -107,9 +93,44 @@ def test_the_most_rows_of_a_frame_are_known_or_any_number(spark: SparkSession) -
         assert spark_internals.most_rows_of(spark.sql(text)) == most
 
 
-def test_no_other_module_touches_them() -> None:
-    texts = {path: path.read_text() for path in ENGINE.rglob("*.py")}
-    found = {path.name: used for path, text in texts.items() if (used := used_private(text))}
-    assert found.keys() == {"spark_internals.py"}, found
-    assert used_private("frame._jdf # of a frame") == used_private("getattr(frame, '_jdf')") == {"_jdf"}
-    assert used_private("# _jdf") == used_private("_jdf = 1") == set()
+class Without:
+    """A frame, session or context of a release that lacks what it is asked for."""
+
+    def __init__(self, **members: object) -> None:
+        vars(self).update(members)
+
+
+@pytest.mark.parametrize("frame", [Without(), Without(_jdf=Without()), Without(_jdf=None)])
+def test_what_a_plan_does_not_say_is_unknown(frame: Any) -> None:
+    assert spark_internals.planned_bytes(frame) == 2**63 - 1
+    assert spark_internals.most_rows_of(frame) is None
+    assert spark_internals.is_shuffled(frame)
+
+
+def test_a_release_without_a_member_has_the_public_way() -> None:
+    catalog = Without(listTables=list, dropTempView=lambda name: dropped.append(name))
+    dropped: list[str] = []
+    given = Without(
+        _jsparkSession=Without(),
+        sparkContext=Without(),
+        catalog=catalog,
+        conf=Without(get=lambda key, default: default),
+        createDataFrame=lambda rows, *schema: ("frame of", rows, *schema),
+    )
+    spark: Any = given
+    rows, schema = pa.table({"id": [1]}), T.StructType([])
+    assert spark_internals.small_frame(spark, rows) == ("frame of", rows)
+    assert spark_internals.empty_frame(spark, schema) == ("frame of", [], schema)
+    spark_internals.drop_view(spark, "v")
+    assert dropped == ["v"]
+    assert not spark_internals.has_view(spark, "v")
+    assert not spark_internals.can_parse(spark, "SELECT 1")
+    assert spark_internals.jvm_query(spark, "id") is None
+    assert spark_internals.keeps_rows(spark)
+
+
+def test_a_release_that_lacks_what_has_no_other_way_is_named() -> None:
+    spark: Any = Without(sparkContext=Without())
+    for ask in (spark_internals.jvm_of, lambda spark: spark_internals.hadoop_setting(spark, "fs.defaultFS")):
+        with pytest.raises(InvalidInputError, match=rf"spark={re.escape(pyspark.__version__)} member=SparkContext\._"):
+            ask(spark)

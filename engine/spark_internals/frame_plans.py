@@ -1,0 +1,114 @@
+"""The analysed plans of a frame: what its leaves read, and their texts."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Final
+
+from pyspark import cloudpickle
+
+from engine.spark_internals.session import jvm_frame, jvm_query
+
+_RELATION: Final = "DataSourceV2Relation"
+_SCAN: Final = "BatchScanExec"
+_ADAPTIVE: Final = "AdaptiveSparkPlanExec"
+_CACHED: Final = "InMemoryTableScanExec"
+_FILES: Final = "LogicalRelation"
+_OF_STREAM: Final = "StreamingDataSourceV2ScanRelation"
+
+
+class PlanLeaf:
+    """A leaf of an analysed plan. Every member raises Py4JError on a Spark whose plans have other members."""
+
+    def __init__(self, node: Any) -> None:
+        """Of an object of the JVM."""
+        self._node = node
+
+    @cached_property
+    def attribute_id(self) -> int | None:
+        """The id of the first attribute, which identifies a leaf; None: it has no attributes."""
+        output = self._node.output()
+        return int(output.head().exprId().id()) if output.nonEmpty() else None
+
+    @cached_property
+    def _kind(self) -> str:
+        return str(self._node.getClass().getSimpleName())
+
+    def is_of(self, format_name: str) -> bool:
+        """Whether it is a batch read of a data source."""
+        return self._kind == _RELATION and bool(self._node.table().name() == format_name)
+
+    @property
+    def is_files(self) -> bool:
+        """Whether it reads files."""
+        return self._kind == _FILES
+
+    def has_files_of(self, other: "PlanLeaf") -> bool:
+        """Whether both read the same files: Spark copies a leaf of a frame that a query names twice."""
+        return self.is_files and other.is_files and bool(self._node.relation().equals(other._node.relation()))
+
+    @cached_property
+    def options(self) -> Any:
+        """The options of a data source's read, for ``get``; None: it is another leaf."""
+        if not self._kind.startswith(("DataSourceV2", "StreamingDataSourceV2")):
+            return None
+        return (self._node.relation() if self._kind == _OF_STREAM else self._node).options()
+
+
+class FramePlan:
+    """An analysed plan."""
+
+    def __init__(self, plan: Any) -> None:
+        """Of an object of the JVM."""
+        self._plan = plan
+
+    def leaves(self) -> list[PlanLeaf]:
+        """The leaves of the plan and of its subqueries."""
+        plans = (self._plan, *_each(self._plan.subqueriesAll()))
+        return [PlanLeaf(leaf) for plan in plans for leaf in _each(plan.collectLeaves())]
+
+    def as_json(self) -> str:
+        """The plan as Spark writes it."""
+        return str(self._plan.toJSON())
+
+
+def frame_plan(frame: Any) -> FramePlan | None:
+    """The plan of a frame; None with Spark Connect, or for other rows than a frame's."""
+    inside = jvm_frame(frame)
+    return None if inside is None else FramePlan(inside.queryExecution().analyzed())
+
+
+def running_plan(frame: Any, query_id: str | None) -> FramePlan | None:
+    """The plan of the batch that a streaming query runs; None: it does not run, or runs no batch.
+
+    Args:
+        frame: of the query's application.
+        query_id: of the query; None: there is none.
+    """
+    query = None if query_id is None else jvm_query(frame.sparkSession, query_id)
+    batch = None if query is None else query.lastExecution()
+    return None if batch is None else FramePlan(batch.analyzed())
+
+
+def first_partitions(frame: Any, format_name: str) -> list[Any]:
+    """The first partition of each scan of a data source in a frame's physical plan, as Python gave it to Spark.
+
+    Raises:
+        Py4JError: plans of this release of Spark have other members.
+    """
+    nodes = _nodes(jvm_frame(frame).queryExecution().executedPlan())
+    scans = [each for each in nodes if each.getClass().getSimpleName() == _SCAN and each.table().name() == format_name]
+    found = [each.inputPartitions() for each in scans]
+    return [cloudpickle.loads(bytes(each.head().pickedPartition())) for each in found if each.nonEmpty()]
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """Every node of a physical plan, including wrapped ones."""
+    yield plan
+    name = plan.getClass().getSimpleName()
+    inner = [plan.inputPlan()] if name == _ADAPTIVE else [plan.relation().cachedPlan()] if name == _CACHED else []
+    for each in (*_each(plan.children()), *_each(plan.subqueries()), *inner):
+        yield from _nodes(each)
+
+
+def _each(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
