@@ -32,6 +32,7 @@ from filestore.scan.bucket_numbers import BucketNumbers
 from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import BucketKey
 from filestore.scan.table_scan import Filter, Plan, TableScan
+from filestore.schema.file_fields import has_id_columns
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.validation import check_readable
 from filestore.snapshot.snapshot import Snapshot
@@ -157,18 +158,25 @@ class FileTable(TableView):
         tag: str | None = None,
         timestamp_ms: int | None = None,
         version: Version | str | None = None,
+        row_ids: bool = False,
     ) -> "TableRead":
         """Read the newest snapshot, or travel to an older one; then its own schema is in force.
 
         Args:
+            row_ids: also ``_ROW_ID`` (0 and up) and ``_SEQUENCE_NUMBER`` (the snapshot that wrote the row), both int64,
+                never null; of a table with ``row-tracking.enabled``.
             snapshot_id: to read.
             tag: name of a tag.
             timestamp_ms: epoch milliseconds; the last snapshot that was committed then or before, else the closest tag.
             version: any of these and more, also of another branch; as text see ``filestore.refs.versions``.
 
         Raises:
-            InvalidInputError: there is no such snapshot or tag, or several are asked for.
+            InvalidInputError: there is no such snapshot or tag, or several are asked for; or its rows have no ids.
         """
+        if row_ids:
+            return self.with_id_columns().read(
+                snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms, version=version
+            )
         asked = [each for each in (snapshot_id, tag, timestamp_ms, version) if each is not None]
         if len(asked) > 1:
             raise InvalidInputError(
@@ -186,6 +194,8 @@ class FileTable(TableView):
     def read_found(self, found: FoundVersion) -> "TableRead":
         """Read a state that was found; its branch may be another one."""
         there = self if found.branch == self.store.paths.branch else self.on_branch(found.branch)
+        if has_id_columns(self.store.schema):
+            there = there.with_id_columns()
         return TableRead(there.at_schema(found.snapshot.schema_id), found.snapshot)
 
     def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:

@@ -29,6 +29,7 @@ from filestore.options.table.common import INT_MAX
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_options import options_at
+from filestore.schema.file_fields import has_id_columns, with_id_columns
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.snapshot.consumers import ConsumerStore
@@ -188,8 +189,20 @@ class TableStore:
     def with_schema(self, schema: TableSchema) -> Self:
         """The same table with another version of its schema; today's options stay in force, under the names of then."""
         options = options_at(self.schema.options, self.schema.fields, schema.fields)
-        there = replace(schema, options=options)
+        there = replace(with_id_columns(schema) if has_id_columns(self.schema) else schema, options=options)
         return replace(self, schema=there) if options is self.schema.options else self._with(there)
+
+    def with_id_columns(self) -> Self:
+        """The same table for reads that return ``_ROW_ID`` and ``_SEQUENCE_NUMBER`` behind the columns.
+
+        Raises: InvalidInputError: its rows have no ids.
+        """
+        if not self.options.row_tracking_enabled:
+            raise InvalidInputError(
+                f"rows of this table have no ids: table={self.name} row-tracking.enabled=false "
+                "fix='make the table with row-tracking.enabled=true'"
+            )
+        return replace(self, schema=with_id_columns(self.schema))
 
     def at_schema(self, schema_id: int) -> Self:
         """The same table with a version of its schema, by id; today's options stay in force."""
@@ -344,6 +357,14 @@ class TableStore:
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self.schemas.read(schema_id)
         return self._schemas[schema_id]
+
+    def columns_in(self, file: DataFileMeta) -> TableSchema:
+        """The stored schema that a data file was written with, without the columns that the file does not have."""
+        then = self.schema_of(file.schema_id)
+        if file.write_cols is None:
+            return then
+        known = {field.name: field for field in then.fields}
+        return replace(then, fields=tuple(known[name] for name in file.write_cols if name in known))
 
     def with_columns_of(self, files: Iterable[DataFileMeta]) -> Self:
         """The table at the newest schema of some files: rows merged at an older one would lose new columns."""

@@ -54,6 +54,10 @@ class TableView:
         """The same table with other options in force; nothing is stored."""
         return replace(self, store=self.store.with_options(options))
 
+    def with_id_columns(self) -> Self:
+        """The same table for reads that return row ids, see ``TableStore.with_id_columns``."""
+        return replace(self, store=self.store.with_id_columns())
+
     def at_schema(self, schema_id: int) -> Self:
         """The same table with another version of its schema; today's options stay in force."""
         return replace(self, store=self.store.at_schema(schema_id))

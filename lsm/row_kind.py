@@ -11,6 +11,7 @@ import pyarrow as pa
 
 SEQUENCE_NUMBER: Final = "_SEQUENCE_NUMBER"
 VALUE_KIND: Final = "_VALUE_KIND"
+ROW_ID: Final = "_ROW_ID"
 KEY_PREFIX: Final = "_KEY_"
 
 SEQUENCE_NUMBER_FIELD: Final = pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False)

@@ -29,6 +29,11 @@ def check_changes_rows(table: TableView, statement: str, *, deletes: bool) -> No
     """
     options = table.options
     counts_rows = table.store.counts_rows
+    if options.row_tracking_enabled and statement == "UPDATE":
+        raise InvalidInputError(
+            f"a changed row would get another id: statement=UPDATE table={table.name} row-tracking.enabled=true "
+            "fix='update it with Paimon, or delete the row and insert it again'"
+        )
     if counts_rows and statement == "MERGE":
         raise InvalidInputError(
             f"a row without a key cannot be found by some of its columns alone: statement=MERGE "

@@ -13,7 +13,8 @@ from lsm.nearest_names import did_you_mean
 AUDIT_LOG: Final = "audit_log"
 BINLOG: Final = "binlog"
 READ_OPTIMIZED: Final = "ro"
-ROW_TABLES: Final = (AUDIT_LOG, BINLOG, READ_OPTIMIZED)
+ROW_TRACKING: Final = "row_tracking"
+ROW_TABLES: Final = (AUDIT_LOG, BINLOG, READ_OPTIMIZED, ROW_TRACKING)
 """System tables with the table's own rows."""
 CHANGE_TABLES: Final = (AUDIT_LOG, BINLOG)
 """Those with the kind of each row, which can be streamed."""

@@ -1,4 +1,7 @@
-"""System tables with a table's own rows: with their kinds (``audit_log``, ``binlog``), or without merging (``ro``)."""
+"""System tables with a table's own rows.
+
+With their kinds (``audit_log``, ``binlog``), with their ids (``row_tracking``), or without merging (``ro``).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +15,11 @@ from engine.read.find_state import find_snapshot
 from engine.read.pieces import FilePiece
 from engine.request.read_request import open_for_read
 from engine.system_tables.binlog import arrays_of_one, binlog_fields
-from engine.system_tables.names import BINLOG, READ_OPTIMIZED
+from engine.system_tables.names import BINLOG, READ_OPTIMIZED, ROW_TRACKING
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.predicate.predicate import Predicate
 from filestore.scan.table_scan import TableScan
+from filestore.schema.file_fields import with_id_columns
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
@@ -54,7 +58,7 @@ class RowTable:
 
 
 def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filter: str | Predicate | None) -> RowTable:
-    """Plan ``audit_log``, ``binlog`` or ``ro``.
+    """Plan the read of one of ``ROW_TABLES``.
 
     Args:
         files: of the table, on the requested branch.
@@ -63,13 +67,15 @@ def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filt
         filter: on the table's columns.
 
     Raises:
-        InvalidInputError: options that contradict each other, a missing state, or an invalid filter.
+        InvalidInputError: options that contradict each other, a missing state, or an invalid filter; rows have no ids.
     """
-    if system == READ_OPTIMIZED:
+    if system in (READ_OPTIMIZED, ROW_TRACKING):
         table, snapshot = snapshot_of_read(files, given)
+        table = table.with_id_columns() if system == ROW_TRACKING else table
         plan = BatchPlan(table=table, snapshot=None, pieces=())
         if snapshot is not None:
-            found = _TopLevel(table.store).plan(snapshot=snapshot, filter=filter)
+            scan = TableScan(table.store) if system == ROW_TRACKING else _TopLevel(table.store)
+            found = scan.plan(snapshot=snapshot, filter=filter)
             plan = BatchPlan(
                 table=table, snapshot=snapshot, pieces=tuple(map(FilePiece, found.splits)), filter=found.filter
             )
@@ -85,9 +91,9 @@ def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filt
 
 
 def row_schema(schema: TableSchema, system: str) -> TableSchema:
-    """The columns of ``audit_log``, ``binlog`` or ``ro`` of a table with this schema."""
-    if system == READ_OPTIMIZED:
-        return schema
+    """The columns of one of ``ROW_TABLES``, of a table with this schema."""
+    if system in (READ_OPTIMIZED, ROW_TRACKING):
+        return with_id_columns(schema) if system == ROW_TRACKING else schema
     kind = DataField(id=schema.highest_field_id + 1, name=ROW_KIND, type=data_type_of(pa.string(), nullable=False))
     fields = (kind, *(binlog_fields(schema.fields) if system == BINLOG else schema.fields))
     return TableSchema(

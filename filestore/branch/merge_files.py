@@ -19,7 +19,8 @@ from filestore.manifest.entries import DataFileMeta, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.scan.live_files import BucketKey
 from filestore.table_store import TableStore
-from lsm.errors import FluvialError
+from lsm.errors import FluvialError, InvalidInputError
+from lsm.row_kind import ROW_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,14 @@ class CopiedFiles:
             self.copies[key] = copy_data_file(self.main, BucketKey(*place), entry.file)
         # same bytes, but a compaction in the branch may have moved the file to another level in the meantime
         name, schema_id = self.copies[key].file_name, schemas.id_of(entry.file.schema_id)
-        return replace(entry.file, file_name=name, extra_files=(), external_path=None, schema_id=schema_id)
+        if ROW_ID in (entry.file.write_cols or ()):
+            raise InvalidInputError(
+                f"a compaction on the branch put rows together, whose ids main has given to others: "
+                f"table={self.main.name} file={entry.file.file_name} row-tracking.enabled=true "
+                "fix='fast-forward, or read the rows of the branch and write them into main'"
+            )
+        file = replace(entry.file, first_row_id=None)  # main has given these ids to rows of its own
+        return replace(file, file_name=name, extra_files=(), external_path=None, schema_id=schema_id)
 
     def _deleted(self, change: PlaceChange, added: Sequence[DataFileMeta], vectors: Vectors) -> Mapping[str, Positions]:
         """Positions to delete by file name in main: of the copies, and of files that both sides have."""

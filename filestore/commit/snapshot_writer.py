@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.datafile.rolling_writer import APPEND_SOURCE
 from filestore.index.index_manifest import changes_index, index_files, next_index
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
@@ -25,9 +26,11 @@ from filestore.snapshot.snapshot import (
     Snapshot,
 )
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError
+from lsm.errors import ConflictError, CorruptDataError
 from lsm.retry import LostRaceError
+from lsm.row_kind import ROW_ID
 
+_LAST_ROW_ID = 2**63 - 1
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
 
 
@@ -71,6 +74,29 @@ def changes_nothing(
     return committable.identifier == BATCH_IDENTIFIER if ignores is None else ignores
 
 
+def with_row_ids(
+    delta: Sequence[ManifestEntry], snapshot_id: int, *, first_row_id: int
+) -> tuple[list[ManifestEntry], int]:
+    """The entries of a commit with the ids and numbers of their rows, and the next free id.
+
+    Appended rows get the next ids; rows that had ids before, in compacted files, keep them. The number of a row is the
+    snapshot that wrote it. Source: Paimon's RowTrackingCommitUtils.
+    """
+    found = []
+    for entry in delta:
+        file = entry.file
+        if file.min_sequence_number == 0:
+            file = replace(file, min_sequence_number=snapshot_id, max_sequence_number=snapshot_id)
+        elif file.max_sequence_number == 0:
+            file = replace(file, max_sequence_number=snapshot_id)
+        has_ids = file.first_row_id is not None or ROW_ID in (file.write_cols or ())
+        if file.file_source == APPEND_SOURCE and not has_ids:
+            file = replace(file, first_row_id=first_row_id)
+            first_row_id += file.row_count
+        found.append(replace(entry, file=file))
+    return found, first_row_id
+
+
 def merged_offsets(known: Mapping[int, int], new: Mapping[int, int]) -> dict[int, int]:
     """Next log offset of every bucket: the higher one, because a late commit may carry an older position."""
     return {bucket: max(known.get(bucket, 0), new.get(bucket, 0)) for bucket in sorted({*known, *new})}
@@ -96,6 +122,15 @@ def write_snapshot(
         ConflictError: the statistics are of another schema; or as ``check_opened_schema``.
         LostRaceError: ``latest`` is gone. What is published at once becomes a fork only by a pause in between.
     """
+    snapshot_id = FIRST_SNAPSHOT_ID if latest is None else latest.id + 1
+    next_row_id = latest.next_row_id if latest else None
+    if store.options.row_tracking_enabled:
+        delta, next_row_id = with_row_ids(delta, snapshot_id, first_row_id=next_row_id or 0)
+        if not 0 <= next_row_id <= _LAST_ROW_ID:
+            raise CorruptDataError(
+                f"no ids are left for new rows: table={store.name} snapshot={snapshot_id} next_row_id={next_row_id} "
+                "cause=the number in the snapshot before was changed fix='roll back to an older snapshot'"
+            )
     base = _write_base(store, latest, new_files)
     changes = _write_entries(store, delta, new_files)
     changelog = changelog_entries(committable.messages)
@@ -115,7 +150,7 @@ def write_snapshot(
     time = commit_time(latest, now_ms)
     warn_if_ahead(store.name, latest, now_ms)
     written = Snapshot(
-        id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        id=snapshot_id,
         schema_id=schema_id,
         base_manifest_list=str(base.name),
         base_manifest_list_size=base.size_bytes,
@@ -142,7 +177,7 @@ def write_snapshot(
             **({} if latest is None else {PARENT_KEY: latest.identity}),
             **({} if store.table_uuid is None else {TABLE_KEY: store.table_uuid}),
         },
-        next_row_id=latest.next_row_id if latest else None,
+        next_row_id=next_row_id,
         uuid=store.names.uuid(),
     )
     if latest is not None and store.snapshots.find_ref(latest.ref) is None:

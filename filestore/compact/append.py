@@ -177,15 +177,20 @@ def concatenate(files: TaskFiles, *, deleted: Mapping[str, Positions]) -> None:
         deleted: rows to leave out, by file name.
     """
     store, task = files.store, files.task
-    inputs = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
+    tracked = store.options.row_tracking_enabled
+    table = store.with_id_columns() if tracked else store
+    inputs = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
 
     limit = BatchLimit(size_bytes=max(store.options.sort_spill_buffer_size_bytes // 2, 1))
-    names = store.schema.column_names
+    names = table.schema.column_names
     outputs = files.write(_rows(inputs, names, limit) if task.order is None else _ordered(inputs, task.order))
+    files.before += task.files
+    if tracked:  # the numbers are those of the rows, and say which snapshots wrote them
+        files.after += outputs
+        return
     # The highest number of a bucket never falls: other writers count from it.
     highest = max(file.max_sequence_number for file in task.files)
     following = max(highest + 1 - sum(file.row_count for file in outputs), 0)
-    files.before += task.files
     for file in outputs:
         first = following if task.total_buckets > 0 else 0
         last = first + file.row_count - 1

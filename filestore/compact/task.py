@@ -128,6 +128,7 @@ class TaskFiles:
             level=task.output_level,
             file_source=COMPACT_SOURCE,
             key_values=store.has_key,
+            tracked=store.options.row_tracking_enabled,
         )
         files = write_files(writer, rows)
         self.written += files

@@ -6,12 +6,14 @@ files have none).
 Source: Paimon KeyValueDataFileWriter, RollingFileWriter, KeyValueFileReaderFactory.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
 from filestore.format.file_format import format_of_file
@@ -24,14 +26,21 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.options.table_options import TableOptions
 from filestore.predicate.evaluation import filter_mask, may_match
 from filestore.predicate.predicate import Predicate, columns_of
-from filestore.schema.file_fields import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, file_fields, file_schema
+from filestore.schema.file_fields import (
+    SEQUENCE_NUMBER_COLUMN,
+    TRACKING_COLUMNS,
+    VALUE_KIND_COLUMN,
+    file_fields,
+    file_schema,
+)
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.types.data_types import DataField
 from filestore.types.nested_arrays import with_slots
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
-from lsm.row_kind import KEY_PREFIX
+from lsm.row_kind import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER
 
+_LAST_ID: Final = 2**63 - 1
 _SYSTEM_NAMES: Final = (SEQUENCE_NUMBER_COLUMN.name, VALUE_KIND_COLUMN.name)
 
 
@@ -57,14 +66,18 @@ class DataFileWriter:
         level: int,
         key_values: bool | None = None,
         changelog: bool = False,
+        tracked: bool = False,
     ) -> None:
-        """The path's suffix gives the format; ``key_values`` None means true for tables with a primary key."""
+        """The path's suffix gives the format; ``key_values`` None means true for tables with a primary key.
+
+        ``tracked``: rows of a table without a key come with the ids that they had before.
+        """
         with_key = bool(schema.primary_keys) if key_values is None else key_values
         self._io = io
         self._path = path
         self._format = format_of_file(path)
         thin = options.data_file_thin_mode
-        self._fields = file_fields(schema, key_values=with_key, thin=thin)
+        self._fields = file_fields(schema, key_values=with_key, thin=thin, tracked=tracked)
         self._schema = file_schema(self._fields)
         keys = schema.trimmed_primary_keys if with_key and not thin else ()
         self._shared = {KEY_PREFIX + name: name for name in keys}
@@ -270,8 +283,11 @@ def open_data_file(
     """
     system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
     read_fields = [*read_schema.fields_of(columns), *system]
-    mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
-    named = frozenset(columns if tested is None else tested)
+    tracking = () if with_system else tuple(field for field in read_fields if field in TRACKING_COLUMNS)
+    mapping = map_schema(
+        [*file_schema.fields, *system, *tracking], read_fields, newer=newer_than(read_schema, file_schema)
+    )
+    named = frozenset(columns if tested is None else tested) - {field.name for field in tracking}
     keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in named]
     with _reading(path), io.open_input(path) as source:
         for batch in format_of_file(meta.file_name).reader(
@@ -282,11 +298,48 @@ def open_data_file(
             keep_fields=keep_fields,
             verify=verify,
         ):
-            yield batch.as_read(mapping.apply(batch.rows))
+            rows = mapping.apply(batch.rows)
+            yield batch.as_read(_with_ids(rows, batch.first, meta, path) if tracking else rows)
+
+
+def _with_ids(rows: pa.RecordBatch, first: int, meta: DataFileMeta, path: str) -> pa.RecordBatch:
+    """Rows of a file, with ids and numbers where the file has none of its own. Source: Paimon's DataFileRecordReader.
+
+    Args:
+        rows: with one or both of the tracking columns.
+        first: position of the first row in the file.
+        meta: metadata of the file.
+        path: of the file, for messages.
+
+    Raises: CorruptDataError: a row has no id.
+    """
+    columns = []
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name == ROW_ID and column.null_count:
+            if meta.first_row_id is None:
+                raise CorruptDataError(
+                    f"rows of a data file have no ids: path={path} _FIRST_ROW_ID=null "
+                    "cause=a program that does not know row-tracking.enabled wrote the file"
+                )
+            start = meta.first_row_id + first
+            if not 0 <= start <= _LAST_ID - rows.num_rows:
+                raise CorruptDataError(f"ids of rows are out of range: path={path} _FIRST_ROW_ID={meta.first_row_id}")
+            column = pc.coalesce(column, pa.array(np.arange(start, start + rows.num_rows, dtype=np.int64)))
+        elif name == SEQUENCE_NUMBER and column.null_count:
+            column = pc.fill_null(column, meta.max_sequence_number)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
-    return lambda ranges, places: keep(mapping.ranges(ranges, len(places)), places)
+    """What ``keep`` says, of ranges by names of the read schema; those of ids are not known of a part of a file."""
+    tracking = {field.name for field in TRACKING_COLUMNS}
+
+    def kept(ranges: Mapping[str, ColumnRange], places: range) -> bool:
+        found = mapping.ranges(ranges, len(places))
+        return keep({name: each for name, each in found.items() if name not in tracking}, places)
+
+    return kept
 
 
 @contextmanager

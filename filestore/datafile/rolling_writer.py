@@ -20,6 +20,7 @@ from filestore.io.held_files import NewFiles
 from filestore.manifest.entries import DataFileMeta
 from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions
+from filestore.schema.file_fields import with_id_columns
 from filestore.schema.table_schema import TableSchema
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.types.data_types import DataField
@@ -56,8 +57,13 @@ class RollingWriter:
         file_source: int,
         key_values: bool = True,
         changelog: bool = False,
+        tracked: bool = False,
     ) -> None:
-        """``changelog``: write changelog files, with their own prefix and settings."""
+        """Set up the first file.
+
+        ``changelog``: write changelog files, with their own prefix and settings. ``tracked``: rows have ``_ROW_ID``
+        and ``_SEQUENCE_NUMBER`` of before, and keep them.
+        """
         self._io = io
         self._clock = clock
         self._bucket_dir = bucket_dir
@@ -67,6 +73,7 @@ class RollingWriter:
         self._file_source = file_source
         self._key_values = key_values
         self._changelog = changelog
+        self._tracked = tracked
         self._format = _chosen_format(options, level, changelog=changelog)
         codec = compression_of(options, level, changelog=changelog).strip().lower()
         self._codec_suffix = _CODEC_SUFFIXES.get(codec) if options.file_suffix_include_compression else None
@@ -127,6 +134,7 @@ class RollingWriter:
             level=self._level,
             key_values=self._key_values,
             changelog=self._changelog,
+            tracked=self._tracked,
         )
         keys = self._schema.key_fields if self._key_values else ()
         return _OpenFile(name=name, writer=writer, key_fields=keys, index=IndexWriter(self._bloom_columns))
@@ -141,8 +149,11 @@ class RollingWriter:
         keys = file.key_fields
         key_types = [field.type for field in keys]
         ranges = written.value_ranges
-        sequence = ranges[SEQUENCE_NUMBER] if self._key_values else ColumnRange(min=0, max=written.row_count - 1)
+        numbered = self._key_values or self._tracked
+        sequence = ranges[SEQUENCE_NUMBER] if numbered else ColumnRange(min=0, max=written.row_count - 1)
         of_values, value_columns = value_stats(ranges, self._schema.fields, self._stats_modes)
+        if self._tracked and value_columns is None:  # else they would be statistics of the ids too
+            value_columns = self._schema.column_names
         self._open = None
         self._finished.append(
             DataFileMeta(
@@ -163,6 +174,7 @@ class RollingWriter:
                 value_stats_cols=value_columns,
                 embedded_index=index if is_embedded else None,
                 extra_files=() if index_file is None else (index_file,),
+                write_cols=with_id_columns(self._schema).column_names if self._tracked else None,
             )
         )
         if index is not None and index_file is not None:

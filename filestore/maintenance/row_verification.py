@@ -89,7 +89,7 @@ def _file(store: TableStore, subject: str, key: BucketKey, file: DataFileMeta, p
 
 
 def _problems(store: TableStore, key: BucketKey, file: DataFileMeta, path: str) -> Iterator[str]:
-    schema = store.schema_of(file.schema_id)
+    schema = store.columns_in(file)
     has_key = bool(schema.primary_keys)
     fields = [each for each in schema.fields if has_order(each.type)]
     ranges, read = RangeCollector(fields), _Read()

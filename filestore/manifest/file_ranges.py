@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from filestore.format.simple_stats import EMPTY_STATS, SimpleStats
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange
 from filestore.manifest.entries import DataFileMeta
+from filestore.schema.file_fields import TRACKING_COLUMNS
 from filestore.schema.table_schema import TableSchema
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataField
@@ -14,10 +15,15 @@ from lsm.errors import CorruptDataError
 def ranges_of(meta: DataFileMeta, schema: TableSchema) -> Mapping[str, ColumnRange]:
     """Value ranges of a data file by column name of ``schema``, which must be the schema of the file.
 
-    Columns without statistics are omitted. Floats may hold NaN beyond their maximum: some writers ignore NaN.
+    Columns without statistics are omitted, and the ids of rows: a file may have them for some of its rows only. Floats
+    may hold NaN beyond their maximum: some writers ignore NaN.
     """
-    names = [field.name for field in schema.fields] if meta.value_stats_cols is None else list(meta.value_stats_cols)
-    return _decode(meta.value_stats, [schema.field(name) for name in names], meta)
+    ids = {field.name: field for field in TRACKING_COLUMNS}
+    names = meta.write_cols if meta.value_stats_cols is None else meta.value_stats_cols
+    if names is None:
+        return _decode(meta.value_stats, [field for field in schema.fields if field.name not in ids], meta)
+    found = _decode(meta.value_stats, [ids.get(name) or schema.field(name) for name in names], meta)
+    return {name: each for name, each in found.items() if name not in ids}
 
 
 def key_ranges_of(meta: DataFileMeta, schema: TableSchema) -> Mapping[str, ColumnRange]:

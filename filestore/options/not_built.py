@@ -61,11 +61,12 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
     "scan.ignore-corrupt-files": NotBuilt(instead=_LOST),
     "scan.ignore-lost-files": NotBuilt(instead=_LOST),
     "scan.bounded.watermark": NotBuilt(instead="a stream does not end at a watermark", closed=At.STREAM_READ),
-    "data-evolution.enabled": NotBuilt(instead="its files hold parts of rows", closed=ALL),
+    "data-evolution.enabled": NotBuilt(
+        instead="its files hold parts of rows, and only batches read them", closed=At.STREAM_READ | At.WRITE
+    ),
     "pk-clustering-override": NotBuilt(instead="its files are not sorted by the key", closed=ALL),
     "chain-table.enabled": NotBuilt(instead=_CHAINED, closed=ALL),
     "sequence.snapshot-ordering": NotBuilt(instead="its rows are ordered by snapshot", closed=ALL),
-    "row-tracking.enabled": NotBuilt(instead="row ids are not kept", closed=At.WRITE),
     "primary-key.nullable": NotBuilt(instead="key columns are never null", closed=At.WRITE),
     "data-file.external-paths": NotBuilt(instead="files are written below the table only", closed=At.WRITE),
     "write.sequence-number-init-mode": NotBuilt(

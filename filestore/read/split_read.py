@@ -25,7 +25,9 @@ from filestore.predicate.predicate import Predicate, columns_of, on_columns_only
 from filestore.scan.data_split import DataSplit
 from filestore.scan.key_span import KeyBounds
 from filestore.scan.row_expiry import RowExpiry, not_expired
+from filestore.scan.row_ranges import RowFiles, files_by_rows
 from filestore.scan.table_scan import Filter
+from filestore.schema.file_fields import TRACKING_COLUMNS
 from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
 from filestore.snapshot.lost_files import naming_missing_files
@@ -33,7 +35,7 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.types.data_types import DataType
 from filestore.types.nested_arrays import with_slots
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.levels import SortedRun, sections
 from lsm.merge.change_recorder import ChangeRecorder, with_is_old
 from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
@@ -94,6 +96,7 @@ class BucketFiles:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file with the table's schema, in file order, without deleted rows."""
         table = self.table
+        check_whole_rows(table)
         chosen = self.chosen.get(file.file_name)
         if chosen is not None:
             for batch in rows_at(
@@ -243,6 +246,15 @@ def _may_be_inside(
     return bounds.may_hold(ranges) and (filter is None or may_match(filter, ranges, len(places)))
 
 
+def check_whole_rows(store: TableStore) -> None:
+    """Refuse to read files one by one whose rows are spread over several. Raises: InvalidInputError."""
+    if store.options.data_evolution_enabled:
+        raise InvalidInputError(
+            f"files of this table hold parts of rows, and only its states are read: table={store.name} "
+            "data-evolution.enabled=true fix='read a snapshot'"
+        )
+
+
 def may_hold_rows(
     store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, filter: Predicate | None
 ) -> bool:
@@ -324,9 +336,66 @@ def _raw_rows(
 ) -> Iterator[pa.RecordBatch]:
     files = _files_of(store, split)
     columns = _in_order(store, {*names, *_columns_of(predicate), *time_field(store, split)})
+    if store.options.data_evolution_enabled:
+        for parts in files_by_rows(split.files):
+            for batch in _rows_of_parts(store, split, parts, columns):
+                yield _matching(not_expired(store, batch, split.expiry_moment_ms), predicate)
+        return
     for file in split.files:
         for batch in files.read(file, columns, with_system=with_system, filter=predicate):
             yield not_expired(store, batch, split.expiry_moment_ms)
+
+
+def _rows_of_parts(
+    store: TableStore, split: DataSplit, parts: RowFiles, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows whose columns are in several files: each column from the newest file that has it."""
+    ids = {name: store.schema.field(name).id for name in columns}
+    tracking = {field.id for field in TRACKING_COLUMNS}
+    wanted: list[list[str]] = []
+    left = list(columns)
+    for schema in map(store.columns_in, parts):
+        known = {field.id for field in schema.fields} | tracking
+        wanted.append([name for name in left if ids[name] in known])
+        left = [name for name in left if ids[name] not in known]
+    wanted[0] += left  # that no file has: they are newer
+    sources = [(file, names) for file, names in zip(parts, wanted, strict=True) if names] or [(parts[0], [])]
+    streams = [
+        read_data_file(
+            store.io,
+            store.file_path(split.partition, split.bucket, file),
+            file,
+            file_schema=store.columns_in(file),
+            read_schema=store.schema,
+            columns=names,
+            with_system=False,
+            verify=store.options.read_verify_checksums,
+        )
+        for file, names in sources
+    ]
+    fields = {name: store.schema.arrow_field(name) for name in columns}
+    for batches in _aligned(streams):
+        found = {name: batch.column(name) for batch in batches for name in batch.schema.names}
+        if found:
+            arrays = [found[name] for name in columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*fields.values()]))
+        else:
+            yield batches[0]
+
+
+def _aligned(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches of the same rows from each stream. Raises: CorruptDataError: one has fewer rows."""
+    left: list[pa.RecordBatch | None] = [None] * len(streams)
+    while True:
+        full = [next(stream, None) if batch is None else batch for batch, stream in zip(left, streams, strict=True)]
+        there = [batch for batch in full if batch is not None]
+        if not there:
+            return
+        if len(there) < len(full):
+            raise CorruptDataError("files with the same row ids have different numbers of rows")
+        count = min(batch.num_rows for batch in there)
+        yield [batch.slice(0, count) for batch in there]
+        left = [batch.slice(count) if batch.num_rows > count else None for batch in there]
 
 
 def _files_of(store: TableStore, split: DataSplit) -> BucketFiles:

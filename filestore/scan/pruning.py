@@ -16,6 +16,7 @@ from filestore.predicate.evaluation import may_match
 from filestore.predicate.predicate import Predicate, columns_of, equal_values, on_columns_only
 from filestore.scan.key_pruning import KeyPruner
 from filestore.scan.snapshot_files import Ranges
+from filestore.schema.file_fields import TRACKING_COLUMNS
 from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_type
 from lsm.keys.words import BoolArray
@@ -28,6 +29,8 @@ class Pruner:
     """Tests partitions, buckets and files with one filter. True = may hold a matching row."""
 
     def __init__(self, store: TableStore, predicate: Predicate | None) -> None:
+        if store.options.data_evolution_enabled:  # a newer file may hold the values of a column
+            predicate = on_columns_only(predicate, store.schema.partition_keys)
         self._table = store
         self._predicate = predicate
         self._by_partition = on_columns_only(predicate, store.schema.partition_keys)
@@ -97,6 +100,8 @@ class Pruner:
         known: dict[str, ColumnRange] = {}
         for field in schema.fields:
             old = then.get(field.id)
+            if field in TRACKING_COLUMNS:
+                continue
             if old is None:  # added later: every row of the file has null, or the initial default
                 if field.initial_default is None:
                     known[field.name] = ColumnRange(min=None, max=None, null_count=file.row_count)

@@ -38,6 +38,11 @@ def pack_plain(files: Iterable[DataFileMeta], limits: PackLimits) -> list[Pack]:
     return [Pack(files=tuple(group), is_raw=True) for group in _packed([[file] for file in files], limits)]
 
 
+def pack_parts(groups: Iterable[Sequence[DataFileMeta]], limits: PackLimits) -> list[Pack]:
+    """Pack groups of files that are read together, in the given order."""
+    return [Pack(files=tuple(pack), is_raw=True) for pack in _packed([[*each] for each in groups], limits)]
+
+
 def packed_ranges(weights: Sequence[int], first: int, stop: int, limits: PackLimits) -> Iterator[tuple[int, int]]:
     """``pack_plain`` of files by place: the first place of each pack, and the one behind its last."""
     weight = 0

@@ -27,8 +27,9 @@ from filestore.scan.key_span import KeySpan
 from filestore.scan.planned_files import BLOCK_FILES, FileBlocks, PlannedFiles
 from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
+from filestore.scan.row_ranges import files_by_rows
 from filestore.scan.snapshot_files import deletion_indexes, live_parts
-from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_plain, pack_sorted, packed_ranges
+from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_parts, pack_plain, pack_sorted, packed_ranges
 from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -102,7 +103,7 @@ class TableScan:
         parts = [part.where(pruner.keep_rows(part)) for part in parts]
         is_many = sum(map(len, parts)) > BLOCK_FILES
         moment_ms = moment_of(table, snapshot) if moment_ms is None else moment_ms
-        if is_many and pruner.keeps_whole_partitions and moment_ms is None:
+        if is_many and not table.options.data_evolution_enabled and pruner.keeps_whole_partitions and moment_ms is None:
             splits = self._splits_of_many(snapshot, parts, pruner)
         else:
             entries = [each for each in table.manifests.entries_of(parts) if pruner.keep_by_key(each.file)]
@@ -155,7 +156,7 @@ class TableScan:
                         bucket=bucket,
                         total_buckets=group[0].total_buckets,
                         files=pack.files,
-                        raw_convertible=(pack.is_raw and not vectors and not expires and not self._table.counts_rows),
+                        raw_convertible=(pack.is_raw and not vectors and not expires and self._has_rows_in_files),
                         needs_merge=not pack.is_raw,
                         deletion_vectors=vectors,
                         expiry_moment_ms=moment_ms if expires else None,
@@ -225,6 +226,11 @@ class TableScan:
         return dict(zip((file.file_name for file in files), zip(firsts, lasts, strict=True), strict=True))
 
     @property
+    def _has_rows_in_files(self) -> bool:
+        """Whether a row of a file is a row of the table."""
+        return not (self._table.counts_rows or self._table.options.data_evolution_enabled)
+
+    @property
     def _merges(self) -> bool:
         """Whether rows of a key may be in several files; with deletion vectors only where one is of level 0."""
         return self._table.has_key and not (self._table.options.deletion_vectors_enabled and self.skips_level0)
@@ -247,6 +253,8 @@ class TableScan:
                 limits=limits,
                 cut=partial(self._cut, place),
             )
+        if table.options.data_evolution_enabled:
+            return pack_parts(files_by_rows(files), limits)
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
         kept = [file for file in ordered if pruner.keep_by_value(file)]
         # files without deletion vectors can be read directly by their format: they are not packed with others

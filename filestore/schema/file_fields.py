@@ -14,31 +14,50 @@ import pyarrow as pa
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import FIELD_ID_KEY, DataField, DataType, arrow_type
 from filestore.types.identity_cache import cached_by_identity
-from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from lsm.row_kind import KEY_PREFIX, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 
 KEY_FIELD_ID_START: Final = 1_073_741_823
 SEQUENCE_NUMBER_ID: Final = 2_147_483_646
 VALUE_KIND_ID: Final = 2_147_483_645
+ROW_ID_ID: Final = 2_147_483_642
 
 SEQUENCE_NUMBER_COLUMN: Final = DataField(
     id=SEQUENCE_NUMBER_ID, name=SEQUENCE_NUMBER, type=DataType(root="BIGINT", nullable=False)
 )
 VALUE_KIND_COLUMN: Final = DataField(id=VALUE_KIND_ID, name=VALUE_KIND, type=DataType(root="TINYINT", nullable=False))
 
+TRACKING_COLUMNS: Final = (
+    DataField(id=ROW_ID_ID, name=ROW_ID, type=DataType(root="BIGINT", nullable=False)),
+    SEQUENCE_NUMBER_COLUMN,
+)
+"""What ``row-tracking.enabled`` knows of each row: its id, and the snapshot that wrote it last."""
+
 _NESTED_ID_START: Final = 536_870_911
 _NESTED_DEPTHS: Final = 1_024  # ids of one column's elements lie this far from those of the next column
 
 
 @cached_by_identity(64)  # a write of many buckets makes many files of one schema
-def file_fields(schema: TableSchema, *, key_values: bool, thin: bool = False) -> tuple[DataField, ...]:
+def file_fields(
+    schema: TableSchema, *, key_values: bool, thin: bool = False, tracked: bool = False
+) -> tuple[DataField, ...]:
     """The columns of a data file in file order: a key-value file's, or just the table's for an append file.
 
-    A thin key-value file does not hold the key once more.
+    A thin key-value file does not hold the key once more. A tracked append file holds ids that its rows had before.
     """
     if not key_values:
-        return tuple(schema.fields)
+        return (*schema.fields, *(TRACKING_COLUMNS if tracked else ()))
     keys = () if thin else _key_columns(tuple(schema.key_fields))
     return (*keys, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, *schema.fields)
+
+
+def has_id_columns(schema: TableSchema) -> bool:
+    """Whether ids are among the columns of rows that are read with this schema."""
+    return any(field.id == ROW_ID_ID for field in schema.fields)
+
+
+def with_id_columns(schema: TableSchema) -> TableSchema:
+    """The columns of rows that are read with their ids. A schema for reads: no table is stored with it."""
+    return schema if has_id_columns(schema) else replace(schema, fields=(*schema.fields, *TRACKING_COLUMNS))
 
 
 @lru_cache(256)

@@ -54,6 +54,16 @@ def check_readable(schema: TableSchema) -> None:
             "fix='use the table with the engine that made it, and type=table for a table that is made here'"
         )
     check_closed(options, ALL)
+    if options.data_evolution_enabled and (
+        schema.primary_keys or options.deletion_vectors_enabled or not options.row_tracking_enabled
+    ):
+        raise InvalidInputError(
+            f"table cannot be read, its files hold parts of rows that have a key, are deleted or have no ids: "
+            f"option=data-evolution.enabled primary_key={list(schema.primary_keys)} "
+            f"deletion-vectors.enabled={str(options.deletion_vectors_enabled).lower()} "
+            f"row-tracking.enabled={str(options.row_tracking_enabled).lower()} "
+            "fix='use the table with the engine that made it'"
+        )
     _check_types(schema.fields)
 
 
@@ -78,6 +88,12 @@ def check_writable(schema: TableSchema) -> None:
     if options.bucket > 0 and not schema.bucket_keys:
         raise InvalidInputError(
             f"append table with buckets has no bucket key: bucket={options.bucket} fix='set bucket-key or bucket=-1'"
+        )
+    if options.row_tracking_enabled and (schema.primary_keys or options.bucket != -1):
+        raise InvalidInputError(
+            f"only rows of a table without a key and buckets have ids: row-tracking.enabled=true "
+            f"primary_key={list(schema.primary_keys)} bucket={options.bucket} "
+            "fix='leave out the key, and set bucket=-1'"
         )
     _check_vectors(schema, options)
     _check_timestamps(schema.fields, options)

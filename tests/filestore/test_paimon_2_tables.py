@@ -20,8 +20,8 @@ EXPECTED: Final = {
     for warehouse in ("plain", "rare")
     for name, rows in json.loads((GOLDEN / f"{warehouse}.json").read_text()).items()
 }
-NOT_READ: Final = {"plain/d.db/apde": "data-evolution.enabled", "rare/d.db/row": "file.format"}
-NOT_WRITTEN: Final = {"plain/d.db/aprt": "row-tracking.enabled"}
+NOT_READ: Final = {"rare/d.db/row": "file.format"}
+NOT_WRITTEN: Final = {"plain/d.db/apde": "data-evolution.enabled"}
 MANIFESTS: Final = {"rare/d.db/mfmt": b"ORC", "rare/d.db/mfmtp": b"PAR1"}
 
 

@@ -15,8 +15,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from engine import Catalog
+from filestore.maintenance.changelog_expiry import expire_changelogs
+from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
+from filestore.refs.live_references import changelog_references
 from filestore.snapshot.retention import Retention
 from tests.peers import DELETE, INSERT, PeerRefusedError, TableDefinition
 from tests.peers.agreement import FLUVIAL
@@ -29,6 +33,8 @@ STEPS: Final = 14
 _AGGREGATION: Final = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum",
                        "fields.w.aggregate-function": "max", "fields.s.aggregate-function": "last_value"}  # fmt: skip
 _VECTORS: Final = {"deletion-vectors.enabled": "true"}
+_DECOUPLED: Final = {"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1",
+                     "changelog.num-retained.max": "5"}  # fmt: skip
 
 KEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "plain": {},
@@ -57,6 +63,8 @@ KEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "orc manifests": {"manifest.format": "orc"},
     "parquet manifests": {"manifest.format": "parquet"},
     "bloom": {"file-index.bloom-filter.columns": "v,s"},
+    "input decoupled": {"changelog-producer": "input", **_DECOUPLED},
+    "lookup decoupled": {"changelog-producer": "lookup", **_DECOUPLED},
 }
 UNKEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "append": {"bucket": "-1"},
@@ -64,8 +72,8 @@ UNKEYED: Final[Mapping[str, Mapping[str, str]]] = {
     "append orc": {"bucket": "-1", "file.format": "orc"},
     "append with vectors": {"bucket": "-1", **_VECTORS},
     "append with indexes": {"bucket": "-1", "file-index.bloom-filter.columns": "s"},
-    "append decoupled": {"bucket": "-1", "snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1",
-                         "changelog.num-retained.max": "5"},
+    "append decoupled": {"bucket": "-1", **_DECOUPLED},
+    "append with row ids": {"bucket": "-1", "row-tracking.enabled": "true"},
 }  # fmt: skip
 KINDS: Final = (*KEYED, *UNKEYED)
 NAME: Final = "db.t"
@@ -110,8 +118,7 @@ class History:
         self._definition, self._chance = definition_of(kind), random.Random(f"{kind} {seed}")
         self._readers: list[Any] = [java, FLUVIAL] if kind in _JAVAS_ALONE else [java, python, FLUVIAL]
         self._writers = [each for each in self._readers if each is not java or kind not in _NOT_BY_JAVA]
-        is_by_both = self._definition.options["bucket"] != "-1"
-        self._java, self._compacters = java, [java, FLUVIAL] if is_by_both else [FLUVIAL]
+        self._java, self._compacters = java, [FLUVIAL] if kind in _NOT_BY_JAVA else [java, FLUVIAL]
         self._state: dict[Any, dict[str, Any]] = {}
         self._rows: list[dict[str, Any]] = []
         self._numbers, self._hidden = count(), False
@@ -127,6 +134,17 @@ class History:
         store = FLUVIAL.table(self._warehouse, NAME).store
         problems = [str(each) for each in verify_files(store, progress=lambda done, of: None)]
         assert problems == [], (problems, self._done)
+        changelogs = [each.snapshot for each in changelog_references(store) if each.snapshot is not None]
+        kept = sorted({*store.snapshots.ids(), *(each.id for each in changelogs)})
+        assert not kept or kept == [*range(kept[0], kept[-1] + 1)], ("a hole", kept, self._done)
+        last = Retention(min_count=1, max_count=1, age_ms=0, limit=100)
+        list(expire_snapshots(store, last))  # what Java leaves beside a changelog goes with it
+        list(expire_changelogs(store, last))
+        left = [each.path for each in find_orphans(store, before_ms=2**53)]
+        # data files that a compaction removed, and that Java kept for its changelog, wait for `remove_orphan_files` if
+        # Fluvial expires that compaction
+        left = [path for path in left if "/bucket-" not in path or "decoupled" not in self._kind]
+        assert left == [], ("nothing refers to", left, self._done)
         return chosen.count(self.compare)
 
     def write(self) -> None:
@@ -176,6 +194,12 @@ class History:
             except PeerRefusedError:
                 continue
             assert _sorted(found) == expected, f"{reader.name} reads other rows after {self._done}"
+        if self._kind == "append with row ids":
+            ids = f"{NAME}$row_tracking"
+            found = Catalog(str(self._warehouse)).system_table(ids).to_arrow().to_pylist()
+            assert len({row["_ROW_ID"] for row in found}) == len(found), f"rows share an id after {self._done}"
+            theirs = self._java.read(self._warehouse, ids)
+            assert _sorted(found) == _sorted(theirs), f"java reads other ids after {self._done}"
 
     def _fresh(self) -> dict[str, Any]:
         number, is_ordered = next(self._numbers), "sequence" in self._kind

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 
 from engine.broker.jars import fetch_jars
 from tests.peers import Condition, Row, TableDefinition, normalise
@@ -170,10 +171,13 @@ class JavaPeer:
             return found.mergedRecordCount().getAsLong(), found.mergedRecordSize().getAsLong(), columns
 
     def compact(self, warehouse: Path, table: str) -> None:
-        """Compact every bucket fully and commit."""
+        """Compact every bucket fully and commit; of a table without buckets, the small files of each partition."""
         jvm = self._jvm
         with jvm.errors(), tempfile.TemporaryDirectory(prefix="java-peer-") as work:
-            found = self._table(warehouse, table, {"write-only": "false"})
+            found = self._table(warehouse, table, {"write-only": "false", "compaction.min.file-num": "2"})
+            if not jvm.call(found, _TABLE, "primaryKeys") and found.coreOptions().bucket() == -1:
+                self._compact_appended(found)
+                return
             reader = jvm.call(found, "table.DataTable", "newSnapshotReader")
             # all buckets, also those whose files a reader cannot see before they are compacted (first-row)
             entries = jvm.call(reader, "table.source.snapshot.SnapshotReader", "bucketEntries")
@@ -184,14 +188,50 @@ class JavaPeer:
 
             self._commit(found, work, fill)
 
-    def expire(self, warehouse: Path, table: str, *, retain: int) -> int:
-        """Expire all but the newest `retain` snapshots; how many went."""
+    def _compact_appended(self, found: Any) -> None:
+        """As Paimon's procedure does: rows keep their ids."""
         jvm = self._jvm
+        try:
+            tasks = jvm.paimon.append.AppendCompactCoordinator(found, False).run()
+        except Py4JError as error:
+            if "EndOfScanException" in str(error):  # no files
+                return
+            raise
+        write = jvm.call(jvm.call(found, "table.FileStoreTable", "store"), "FileStore", "newWrite", "java-peer")
+        if found.coreOptions().rowTrackingEnabled():
+            row_type = jvm.paimon.table.SpecialFields.rowTypeWithRowTracking(jvm.call(found, _TABLE, "rowType"))
+            jvm.call(write, "operation.FileStoreWrite", "withWriteType", row_type)
+        builder = jvm.call(found, _TABLE, "newBatchWriteBuilder")
+        commit = jvm.call(builder, "table.sink.BatchWriteBuilder", "newCommit")
+        try:
+            messages = jvm.java_list([task.doCompact(found, write) for task in tasks])
+            jvm.call(commit, "table.sink.BatchTableCommit", "commit", messages)
+        finally:
+            jvm.call(write, "operation.FileStoreWrite", "close")
+            jvm.call(commit, "java.lang.AutoCloseable", "close")
+
+    def write_columns(self, warehouse: Path, table: str, rows: pa.Table, *, first_row_id: int) -> None:
+        """Other values of some columns of rows that are there, from an id on; of a table with data evolution."""
+        jvm = self._jvm
+        with jvm.errors(), tempfile.TemporaryDirectory(prefix="java-peer-") as work:
+            found = self._table(warehouse, table, {})
+            whole = jvm.call(found, _TABLE, "rowType")
+            row_type = whole.project(jvm.java_list(rows.column_names))
+
+            def fill(write: Any) -> None:
+                jvm.call(write, "table.sink.BatchTableWrite", "withWriteType", row_type)
+                feed(jvm, rows, [0] * rows.num_rows, row_type, write, Path(work) / "rows.parquet")
+
+            self._commit(found, work, fill, first_row_id=first_row_id)
+
+    def expire(self, warehouse: Path, table: str, *, retain: int) -> int:
+        """Expire all but the newest `retain` snapshots, and what the table says of changelogs; how many went."""
+        jvm = self._jvm
+        kept = {"snapshot.num-retained.max": str(retain), "snapshot.num-retained.min": "1"}
         with jvm.errors():
-            config = jvm.paimon.options.ExpireConfig.builder().snapshotRetainMax(retain).snapshotRetainMin(1)
-            config = config.snapshotTimeRetain(jvm.root.java.time.Duration.ZERO).build()
-            expire = jvm.call(self._table(warehouse, table, {}), _TABLE, "newExpireSnapshots")
-            expire = jvm.call(expire, "table.ExpireSnapshots", "config", config)
+            found = self._table(warehouse, table, {**kept, "snapshot.time-retained": "0 ms"})
+            expire = jvm.call(found, _TABLE, "newExpireSnapshots")
+            expire = jvm.call(expire, "table.ExpireSnapshots", "config", found.coreOptions().expireConfig())
             return int(jvm.call(expire, "table.ExpireSnapshots", "expire"))
 
     def consumers(self, warehouse: Path, table: str) -> dict[str, int]:
@@ -280,8 +320,11 @@ class JavaPeer:
         plan = self._jvm.call(scan, "table.source.TableScan", "plan")
         return self._jvm.call(plan, "table.source.TableScan$Plan", "splits")
 
-    def _commit(self, found: Any, work: str, fill: Callable[[Any], None]) -> None:
-        """Let `fill` use a writer whose spill files go to `work`, and commit what it wrote."""
+    def _commit(self, found: Any, work: str, fill: Callable[[Any], None], *, first_row_id: int | None = None) -> None:
+        """Let `fill` use a writer whose spill files go to `work`, and commit what it wrote.
+
+        `first_row_id`: rows with these ids are there already, and get other values.
+        """
         jvm = self._jvm
         builder = jvm.call(found, _TABLE, "newBatchWriteBuilder")
         write = jvm.call(builder, "table.sink.BatchWriteBuilder", "newWrite")
@@ -291,6 +334,11 @@ class JavaPeer:
             write = jvm.call(write, "table.sink.BatchTableWrite", "withIOManager", disk)
             fill(write)
             messages = jvm.call(write, "table.sink.BatchTableWrite", "prepareCommit")
+            if first_row_id is not None:
+                for message in messages:
+                    files = message.newFilesIncrement().newFiles()
+                    for place, file in enumerate(list(files)):
+                        files[place] = file.assignFirstRowId(first_row_id)
             jvm.call(commit, "table.sink.BatchTableCommit", "commit", messages)
         finally:
             for resource in (write, commit, disk):

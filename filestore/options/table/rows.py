@@ -230,12 +230,19 @@ class SchemaOptions(OptionValues):
     disable_explicit_type_casting = Option(
         "disable-explicit-type-casting", boolean, False, "Only widening changes of types.", NOTHING
     )
+    row_tracking_enabled = Option(
+        "row-tracking.enabled",
+        boolean,
+        False,
+        "Rows have ids, which `$row_tracking` shows; of tables without a key and with `bucket=-1`.",
+        STORAGE,
+        immutable=True,
+    )
 
 
 class RefusedOptions(OptionValues):
     """Switches of formats that are refused; declared so that the message says so."""
 
-    row_tracking_enabled = Option("row-tracking.enabled", boolean, False, "Row ids.", STORAGE, immutable=True)
     data_evolution_enabled = Option(
         "data-evolution.enabled",
         boolean,

@@ -56,7 +56,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "it is about chain tables, which chain-table.enabled closes": (
         "chain-table.chain-partition-keys chain-table.split.key-range-enabled chain-table.streaming.merge-snapshot"
     ),
-    "it is about tables that data-evolution.enabled or row-tracking.enabled closes": (
+    "it is about writing tables with data-evolution.enabled, or about which partition is first to get row ids": (
         "data-evolution.compaction.rewrite-row-ids data-evolution.merge-into.file-pruning"
         " data-evolution.merge-into.source-persist data-evolution.reassign.skip-contiguous-row-count"
         " data-evolution.row-id-conflict-rewrite.max-size data-evolution.row-sidecar.enabled"

@@ -24,8 +24,10 @@ from engine.cli.app import run_command
 from engine.cli.command_list import ACTIONS, COMMANDS
 from engine.procedures import PROCEDURES, create_savepoint, create_tag
 from engine.procedures.registry import ParameterKind
+from engine.system_tables.names import ROW_TABLES
 from engine.versions.branches import create_branch
 from filestore.manifest.entries import ManifestEntry
+from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import FluvialError
 from tests.support.rows import id_rows
 from tests.support.stored_login import store_options
@@ -41,15 +43,22 @@ NO_TABLE = {
 }
 COMMAND_LINES: dict[str, list[list[str]]] = {
     "config": [[NAME]],
-    "describe": [[NAME]],
+    "describe": [[NAME], [f"{NAME}$branch_b"]],
     "diff": [[NAME, "1", "2"]],
-    "doctor": [[NAME]],
+    "doctor": [[NAME], [f"{NAME}$branch_b"]],
     "inspect": [[NAME]],
     "lag": [[NAME]],
     "lineage": [[NAME], []],
     "ls": [[], [NAME.partition(".")[0]]],
     "metrics": [[NAME]],
-    "read": [[NAME], [f"{NAME}$files"], [f"{NAME}$options"], ["sys.tables"]],
+    "read": [
+        [NAME],
+        [f"{NAME}$branch_b"],
+        *([f"{NAME}${each}"] for each in (*SYSTEM_TABLES, *ROW_TABLES)),
+        ["sys.tables"],
+        ["sys.partitions"],
+        ["sys.all_table_options"],
+    ],
     "sql": [],  # below, with Spark
     "tail": [[NAME, "--limit", "3"]],
     "top": [["--once", NAME], ["--once"]],
@@ -155,6 +164,7 @@ def received(home: Path, address: str, log: dict[str, str], *, is_forged: bool) 
     create_branch(table.store, "b")
     if is_forged:
         forged(table, victim)
+    table_root = Path(table.store.paths.root)
     hostile = {
         "log.kafka.plugin.library.paths": library(outside),
         "log.kafka.ssl.engine.location": str(outside / "evil.so"),
@@ -168,7 +178,12 @@ def received(home: Path, address: str, log: dict[str, str], *, is_forged: bool) 
         "trace.directory": str(outside),
         "path": str(outside),
     }
-    store_options(table.store.paths.schema(0), hostile)
+    for body in [*table_root.glob("schema/schema-*"), *table_root.glob("branch/*/schema/schema-*")]:
+        store_options(str(body), hostile)
+    for place in ("", "bucket-0", "manifest", "index", "statistics", "changelog", "tag", "branch", "snapshot"):
+        (table_root / place).mkdir(exist_ok=True)
+        (table_root / place / "bucket-9").symlink_to(outside, target_is_directory=True)
+        (table_root / place / "data-link.parquet").symlink_to(victim)
     catalog = warehouse / ".fluvial" / "catalog.json"
     if catalog.exists():
         store_options(catalog, {"openlineage.url": str(outside / "events.json")})
@@ -208,12 +223,14 @@ def test_commands_and_readers_do_nothing_outside(files_only: Received) -> None:
         lambda table: table.read().to_arrow(),
         lambda table: table.read(snapshot_id=1).to_arrow(),
         lambda table: list(table.stream("full", idle_s=0)),
+        lambda table: table.live().close(),
         lambda table: table.write(id_rows([9])),
         lambda table: table.compact(full=True),
     ):
-        with suppress(FluvialError):
-            read(files_only.opened())
-        files_only.check(before, read)
+        for name in (NAME, f"{NAME}$branch_b"):
+            with suppress(FluvialError):
+                read(Catalog(str(files_only.warehouse), options=files_only.given).table(name))
+            files_only.check(before, (name, read))
 
 
 @pytest.mark.long

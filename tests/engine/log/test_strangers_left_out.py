@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.cli.app import run_command
 from engine.procedures import verify
+from engine.request.read_keys import CHANGES_OPTION
+from engine.spark.changes_reader import ChangesRequest, ChangesStreamReader, columns_of_changes
+from filestore.diff.version_range import Bound
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log import log_writer
 from logstore.log.control_record import HEADER
@@ -167,6 +171,55 @@ def test_a_stranger_at_the_end_reaches_no_reader_and_stops_writers(
     with pytest.raises(FluvialError):
         table.write(id_rows([4]))
     assert 9 not in ids_of_rows(query.available())
+
+
+def changes_by(table: Table, catalog_options: dict[str, str], **options: str) -> list[int]:
+    """Ids that a stream of ``CHANGES`` from the first version on delivers, read from the log."""
+    warehouse = str(Path(table.store.paths.root).parents[1])
+    request = ChangesRequest(start=Bound(version="1"))
+    given = {"warehouse": warehouse, "table": table.name, CHANGES_OPTION: request.to_option(), **options}
+    reader = ChangesStreamReader({**given, **catalog_options}, columns_of_changes(table.files, ChangesRequest()))
+    here, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(here, ReadMaxRows(2**31))) != here:
+        for part in reader.partitions(here, end):
+            found += [row["id"] for batch in reader.read(part) for row in batch.to_pylist()]
+        here = end
+    return found
+
+
+@pytest.mark.parametrize("way", ["plain", "around a batch", "with a marker"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_consumers_of_sql_and_copies_get_no_strangers_record(
+    tmp_path: Path,
+    broker: Broker,
+    kafka: KafkaProperties,
+    of_before: None,
+    behind_the_fence: Callable[[Stranger], None],
+    kind: str,
+    way: str,
+) -> None:
+    """CHANGES as a batch and as streams of both modes, streams of the system tables, iterators, copies, differences."""
+    table = table_of_kind(tmp_path, broker, kind)
+    servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    table.write(id_rows([1]))
+    audit = Query(tmp_path, f"{table.name}$audit_log", with_kinds=False)
+    stranger = Stranger(kafka, table, way)
+    for batch in ([2], [3, 4]):
+        behind_the_fence(stranger)
+        table.write(id_rows(batch))
+        stranger.end()
+    table.write(id_rows([5]))
+    wait_for_log(table, table.store.log_offsets_at(table.latest_snapshot()) or {})
+    whole = [1, 2, 3, 4, 5]
+    assert ids_of_rows(audit.available()) == whole
+    for mode in ("file", "log"):
+        assert changes_by(table, servers, **{"streaming-read-mode": mode}) == whole
+    followed = [row for each in table.stream("full", idle_s=0) for row in each.rows["id"].to_pylist()]
+    assert sorted(followed) == whole
+    assert sorted(ids_of_rows(table.read(options={"incremental-between": "1,3"}).to_arrow().to_pylist())) == [2, 3, 4]
+    if kind != "without a key":
+        with table.live() as live:
+            assert sorted(row["id"] for row in live.rows()) == whole
 
 
 def test_the_command_line_follows_without_a_strangers_record(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import engine
 from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_INVALID
@@ -90,6 +91,29 @@ def test_rows_with_their_kinds_and_rows_that_need_no_merging(spark: SparkSession
     assert audit.to_arrow(filter="rowkind = '-D'").num_rows == 0
     chosen = read_by_format(spark, catalog, "db.t$audit_log", columns="v,rowkind", filter="id = 1")
     assert plain(chosen) == [{"v": "A", "rowkind": "+I"}]
+
+
+@pytest.mark.spark
+def test_rows_with_their_ids_by_every_door(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    options = {"row-tracking.enabled": "true", "bucket": "-1"}
+    table = catalog.create_table("db.r", COLUMNS, options=options)
+    for number in range(3):
+        table.write(pa.Table.from_pylist([{"dt": "d", "id": number, "v": "a"}], schema=COLUMNS))
+    table.files.compact(full=True)
+    names = [*COLUMNS.names, "_ROW_ID", "_SEQUENCE_NUMBER"]
+    expected = [dict(zip(names, ("d", n, "a", None, n, n + 1), strict=True)) for n in range(3)]
+    read = catalog.system_table("db.r$row_tracking")
+    assert read.to_arrow().sort_by("id").to_pylist() == expected
+    assert read.to_arrow(["id"], "_ROW_ID = 1 AND _SEQUENCE_NUMBER = 2").to_pylist() == [{"id": 1}]
+    ways = [system_frame(spark, catalog, "db.r", "row_tracking"), read_by_format(spark, catalog, "db.r$row_tracking")]
+    for frame in ways:
+        assert sorted((row.asDict() for row in frame.collect()), key=lambda row: row["id"]) == expected
+        assert [row.id for row in frame.where("_ROW_ID > 1").collect()] == [2]
+    statement = "SELECT max(_ROW_ID) AS last FROM db.r$row_tracking WHERE _SEQUENCE_NUMBER < 3"
+    assert engine.sql(spark, statement, catalog).collect()[0]["last"] == 1
+    with pytest.raises(InvalidInputError, match=r"row-tracking\.enabled=true"):
+        engine.sql(spark, "UPDATE db.r SET v = 'b'", catalog)
 
 
 @pytest.mark.spark
@@ -286,7 +310,7 @@ def test_the_command_reads_system_tables(catalog: Catalog, capsys: pytest.Captur
     assert "table_name" in capsys.readouterr().out
     assert run_command(["read", "db.t$filez", "--warehouse", catalog.warehouse]) == EXIT_INVALID
     assert "did_you_mean=files" in capsys.readouterr().err
-    assert ROW_TABLES == ("audit_log", "binlog", "ro")
+    assert ROW_TABLES == ("audit_log", "binlog", "ro", "row_tracking")
 
 
 @pytest.mark.parametrize("name", ["db.t$tags", "db.t$snapshots", "db.t$options", "sys.tables", "paimon.job_startup"])
