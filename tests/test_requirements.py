@@ -1,10 +1,11 @@
 """Every statement of the founding documents has a test that shows it, and a verdict without a remainder."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.support.requirements import main, numbers_in, requirements, shown_by
+from tests.support.requirements import DOCUMENTS, main, numbers_in, requirements, shown_by
 
 SERIES = {"TAG": 66, "SP": 21, "BR": 50, "FL": 191, "LN": 75}
 
@@ -29,6 +30,19 @@ def test_each_verdict_is_true_or_says_what_a_user_has_instead() -> None:
         assert (kind == "true" and not mark) or (kind == "otherwise" and len(reason) > 15), each
         assert "partly" not in each.verdict
         assert each.statement
+        assert each.written == " ".join(each.written.split()) != ""
+
+
+def test_the_words_of_a_document_are_literal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Here of a document that has all but those of one statement."""
+    for series, number in DOCUMENTS.items():
+        words = [each.written for each in requirements() if each.number.startswith(f"{series}-")]
+        (tmp_path / f"{number}_x.txt").write_text("\n".join(words).replace(" ", "\n  "), encoding="utf-8")
+    assert main(["--documents", str(tmp_path)]) == 0
+    short = (tmp_path / "003_x.txt").read_text(encoding="utf-8").replace("Hudi", "another")
+    (tmp_path / "003_x.txt").write_text(short, encoding="utf-8")
+    assert main(["--documents", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "not in the documents: FL-191"
 
 
 def test_a_range_names_all_numbers_between_its_ends() -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlparse
 
 from engine.lineage.graph.columns import ColumnFlow
+from engine.lineage.origins import default_path
+from filestore.layout.branch_names import SEPARATOR
 from filestore.schema.table_schema import TableSchema
 
 
@@ -14,6 +16,7 @@ class Dataset:
 
     warehouse: str
     table: str  # database.table
+    path: str = ""  # see ``origins.own_path``
     snapshot_id: int | None = None  # None: no snapshot yet
     row_count: int | None = None  # written rows
     schema: TableSchema | None = None
@@ -29,14 +32,20 @@ class Run:
     is_stream: bool
 
 
-def dataset_name(warehouse: str, table: str) -> tuple[str, str]:
-    """Namespace and name of a table's directory. Source: OpenLineage, dataset naming."""
-    database, _, name = table.partition(".")
-    address = urlparse(warehouse)
-    path = f"{address.path.rstrip('/')}/{database}.db/{name}"
+def dataset_name(warehouse: str, table: str, path: str = "") -> tuple[str, str]:
+    """Namespace and name of a table's directory. Source: OpenLineage, dataset naming.
+
+    Args:
+        warehouse: of its catalog.
+        table: ``database.table``, or ``database.table$branch_b``.
+        path: see ``origins.own_path``.
+    """
+    base, mark, branch = table.partition(SEPARATOR)
+    address = urlparse(path or warehouse)
+    where = address.path.rstrip("/") if path else default_path(address.path, base)
     if address.scheme in ("", "file"):
-        return "file", path
-    return f"{address.scheme}://{address.netloc}", path.lstrip("/")
+        return "file", f"{where}{mark}{branch}"
+    return f"{address.scheme}://{address.netloc}", f"{where}{mark}{branch}".lstrip("/")
 
 
 def catalog_uri(warehouse: str) -> str:

@@ -3,7 +3,7 @@
 The only module that imports the library; ``openlineage`` imports this one when events are enabled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -31,6 +31,7 @@ from engine.lineage.graph.columns import ColumnSource, Way
 from lsm.errors import InvalidInputError
 from lsm.secret_names import shown_address
 
+_Paths = Mapping[tuple[str, str], str]  # of tables by warehouse and name, see ``own_path``
 _TIMEOUT_S: Final = 5.0
 _PRODUCER: Final = f"urn:fluvial:{version('fluvial')}"
 
@@ -105,23 +106,26 @@ def run_event(
         run=events.Run(runId=run.run_id, facets=run_facets),
         job=events.Job(namespace=namespace, name=run.job, facets={"jobType": job_type}),
         inputs=[_input(each) for each in reads],
-        outputs=[_output(each) for each in written],
+        outputs=[_output(each, {(each.warehouse, each.table): each.path for each in reads}) for each in written],
     )
 
 
 def _input(read: Dataset) -> events.InputDataset:
-    namespace, name = dataset_name(read.warehouse, read.table)
+    namespace, name = dataset_name(read.warehouse, read.table, read.path)
     return events.InputDataset(namespace=namespace, name=name, facets=_facets(read))
 
 
-def _output(written: Dataset) -> events.OutputDataset:
-    namespace, name = dataset_name(written.warehouse, written.table)
+def _output(written: Dataset, paths: _Paths) -> events.OutputDataset:
+    namespace, name = dataset_name(written.warehouse, written.table, written.path)
     statistics: dict[str, Any] = {}
     if written.row_count is not None:
         statistics["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
             rowCount=written.row_count, producer=_PRODUCER
         )
-    return events.OutputDataset(namespace=namespace, name=name, facets=_facets(written), outputFacets=statistics)
+    facets = _facets(written)
+    if (columns := _column_lineage(written, paths)) is not None:
+        facets["columnLineage"] = columns
+    return events.OutputDataset(namespace=namespace, name=name, facets=facets, outputFacets=statistics)
 
 
 def _facets(dataset: Dataset) -> dict[str, Any]:
@@ -141,31 +145,29 @@ def _facets(dataset: Dataset) -> dict[str, Any]:
             ],
             producer=_PRODUCER,
         )
-    columns = _column_lineage(dataset)
-    if columns is not None:
-        facets["columnLineage"] = columns
     return facets
 
 
-def _column_lineage(dataset: Dataset) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
+def _column_lineage(dataset: Dataset, paths: _Paths) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
     """The facet of a written table; None when nothing is known about its columns."""
     flow = dataset.flow
     if flow is None:
         return None
     known = None if dataset.schema is None else set(dataset.schema.column_names)
     fields = {
-        name: column_lineage_dataset.Fields(inputFields=[_input_field(*each) for each in sources.items()])
+        name: column_lineage_dataset.Fields(inputFields=[_input_field(*each, paths) for each in sources.items()])
         for name, sources in flow.columns.items()
         if sources and (known is None or name in known)
     }
-    rows = [_input_field(*each) for each in flow.rows.items()]
+    rows = [_input_field(*each, paths) for each in flow.rows.items()]
     if not fields and not rows:
         return None
     return column_lineage_dataset.ColumnLineageDatasetFacet(fields=fields, dataset=rows, producer=_PRODUCER)
 
 
-def _input_field(source: ColumnSource, ways: frozenset[Way]) -> column_lineage_dataset.InputField:
-    namespace, name = dataset_name(source.warehouse, source.table)
+def _input_field(source: ColumnSource, ways: frozenset[Way], paths: _Paths) -> column_lineage_dataset.InputField:
+    path = paths.get((source.warehouse, source.table), "")
+    namespace, name = dataset_name(source.warehouse, source.table, path)
     transformations = [
         column_lineage_dataset.Transformation(type=kind, subtype=subtype, description="", masking=False)
         for kind, subtype in sorted(ways)

@@ -6,12 +6,13 @@ can be completed from snapshots when a process died between the two.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
 from engine.lineage.store.entities import LONGEST_NAME
 from engine.request.writer_options import WriterOptions
+from filestore.layout.branch_names import SEPARATOR
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -32,6 +33,7 @@ class SourceRead:
     table: str  # "database.table", or "database.table$branch_b"
     snapshot_id: int
     table_id: str = ""  # see ``table_id``; "": not known
+    path: str = field(default="", compare=False)  # see ``own_path``
 
     @classmethod
     def of(cls, store: TableStore, snapshot: Snapshot | None) -> "SourceRead | None":
@@ -39,12 +41,18 @@ class SourceRead:
         if store.catalog is None or snapshot is None:
             return None
         warehouse, name = store.catalog.warehouse, store.name
-        return cls(warehouse=warehouse, table=name, snapshot_id=snapshot.id, table_id=store.table_id())
+        return cls(
+            warehouse=warehouse,
+            table=name,
+            snapshot_id=snapshot.id,
+            table_id=store.table_id(),
+            path=own_path(store),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
         body = {"warehouse": self.warehouse, "table": self.table, "snapshot": self.snapshot_id}
-        return body | ({"id": self.table_id} if self.table_id else {})
+        return body | {key: text for key, text in (("id", self.table_id), ("path", self.path)) if text}
 
     @classmethod
     def from_json(cls, body: Any) -> "SourceRead":
@@ -54,6 +62,7 @@ class SourceRead:
             table=str(body["table"]),
             snapshot_id=int(body["snapshot"]),
             table_id=str(body.get("id", "")),
+            path=str(body.get("path", "")),
         )
 
 
@@ -142,3 +151,15 @@ def _reads(offsets: Iterable[Any]) -> Iterator[SourceRead]:
         body = each.get("read") if isinstance(each, Mapping) else None
         if isinstance(body, Mapping) and {"warehouse", "table", "snapshot"} <= body.keys():
             yield SourceRead.from_json(body)
+
+
+def own_path(store: TableStore) -> str:
+    """The directory of a table that lies elsewhere than its catalog puts tables; "": it lies there."""
+    root, base = store.paths.root, store.name.partition(SEPARATOR)[0]
+    return "" if store.catalog is None or root == default_path(store.catalog.warehouse, base) else root
+
+
+def default_path(warehouse: str, table: str) -> str:
+    """Where a catalog puts a table, ``database.table``."""
+    database, _, name = table.partition(".")
+    return f"{warehouse.rstrip('/')}/{database}.db/{name}"

@@ -11,7 +11,7 @@ from engine.lineage.datasets import Dataset
 from engine.lineage.graph.columns import ColumnFlow
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
-from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead
+from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, own_path
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import DIRECTORY, SQLITE_FILE, of_columns
 from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records
@@ -104,7 +104,7 @@ class Recorder:
         self._events = events
         self._schema = seen_schema(store.schema)
         self._warehouse = store.catalog.warehouse
-        self._name = lineage_name(store)
+        self._name, self._path = lineage_name(store), own_path(store)
         self._place = CommitPlace(warehouse=self._warehouse, table=store.name, table_id=store.table_id())
         self._recorded: set[tuple[str, str, tuple[str, str]]] = set()
         self._flow: ColumnFlow | None = None  # of the newest frame, for events
@@ -122,7 +122,13 @@ class Recorder:
     def read_here(self, snapshot_id: int) -> SourceRead:
         """A read of this table up to a snapshot."""
         name = ".".join(self._name)
-        return SourceRead(warehouse=self._warehouse, table=name, snapshot_id=snapshot_id, table_id=self._place.table_id)
+        return SourceRead(
+            warehouse=self._warehouse,
+            table=name,
+            snapshot_id=snapshot_id,
+            table_id=self._place.table_id,
+            path=self._path,
+        )
 
     def opened(
         self, job: str, reads: tuple[SourceRead, ...] = (), starts: tuple[SourceRead, ...] = (), *, run_id: str = ""
@@ -233,6 +239,7 @@ class Recorder:
         return Dataset(
             warehouse=self._warehouse,
             table=".".join(self._name),
+            path=self._path,
             snapshot_id=None if snapshot is None else snapshot.id,
             row_count=None if snapshot is None else snapshot.delta_record_count,
             schema=self._schema,
@@ -252,7 +259,10 @@ class Recorder:
 
 
 def _datasets(reads: tuple[SourceRead, ...]) -> list[Dataset]:
-    return [Dataset(warehouse=each.warehouse, table=each.table, snapshot_id=each.snapshot_id) for each in reads]
+    return [
+        Dataset(warehouse=each.warehouse, table=each.table, path=each.path, snapshot_id=each.snapshot_id)
+        for each in reads
+    ]
 
 
 def lineage_name(store: TableStore) -> tuple[str, str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from engine.log.given_changes import upserts
 from engine.log.table_log import TableLog
 from engine.log.tail_ranges import missing_after_wait
 from filestore.format.compression import pack_zstd, unpack_zstd
@@ -29,7 +29,6 @@ from logstore.log.marker import (
 )
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
-from lsm.row_kind import RowKind
 
 logger = logging.getLogger("fluvial.log")
 
@@ -142,12 +141,9 @@ class BucketLog:
         self._writer.begin(query=self._query, batch=self._batch, schema_id=self._header_schema_id)
 
     def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
-        """Write rows, in order. ``-U`` is dropped unless ``log.changelog-mode=all``."""
+        """Write rows, in order; with ``log.changelog-mode=upsert`` as `upserts`."""
         if not self._log.keeps_update_before:
-            is_old = pc.equal(kinds, RowKind.UPDATE_BEFORE.value)
-            if pc.any(is_old).as_py():
-                kept = pc.invert(is_old)
-                rows, kinds = rows.filter(kept), kinds.filter(kept)
+            rows, kinds = upserts(rows, kinds, self._store)
         if rows.num_rows and self._adopted is None:
             changes = self._log.codec.encode(rows, kinds, version=self._version)
             self._send(changes.keys, changes.values)

@@ -1,7 +1,8 @@
-"""Changes that go to the log as the writer gives them: with ``log.changelog-mode=all``, without a lookup.
+"""Changes that go to the log as the writer gives them, without a lookup.
 
-Such a log has every change complete only if the input has: each row with its kind, each ``+U`` with the ``-U`` that it
-replaces before it. What is given as ``+I`` is taken for an insert.
+With ``log.changelog-mode=all`` such a log has every change complete only if the input has: each row with its kind, each
+``+U`` with the ``-U`` that it replaces before it (`GivenChanges`). What is given as ``+I`` is taken for an insert. With
+``upsert`` the log leaves out the ``-U`` that a later row of the key makes superfluous (`upserts`).
 """
 
 import numpy as np
@@ -75,3 +76,36 @@ class GivenChanges:
     def _place(self) -> str:
         producer = self._store.options.changelog_producer
         return f"table={self._store.name} log.changelog-mode=all changelog-producer={producer}"
+
+
+def upserts(rows: pa.RecordBatch, kinds: pa.Array, store: TableStore) -> tuple[pa.RecordBatch, pa.Array]:
+    """Changes of a table with a key without ``-U``, for readers that apply them one after the other.
+
+    The ``-U`` of a key with a later row in the batch is left out: that row decides. The last row of its key deletes the
+    row, as it does in the table, so it becomes ``-D``. A table with sequence fields keeps each one as ``-D``: there the
+    later row need not be the one that decides. Merge engines that combine rows log what they combine, without ``-U``.
+
+    Args:
+        rows: (n,) in arrival order; the table's columns.
+        kinds: (n,) int8 RowKind.
+        store: the table.
+
+    Returns:
+        (m <= n,) rows in the same order, and their kinds.
+    """
+    numbers = np.asarray(kinds)
+    is_old = numbers == RowKind.UPDATE_BEFORE
+    if not is_old.any():
+        return rows, kinds
+    options = store.options
+    if options.merge_engine != "deduplicate" or options.ignore_delete or options.ignore_update_before:
+        is_left_out = is_old
+    elif options.sequence_fields:
+        is_left_out = np.zeros(len(is_old), np.bool_)
+    else:
+        order, starts = key_order([rows.column(name) for name in store.schema.primary_keys], presorted=False)
+        is_left_out = np.zeros(len(is_old), np.bool_)
+        is_left_out[order[:-1][~starts[1:]]] = True
+        is_left_out &= is_old
+    kept = pa.array(~is_left_out)
+    return rows.filter(kept), pa.array(np.where(is_old, RowKind.DELETE, numbers).astype(np.int8)).filter(kept)

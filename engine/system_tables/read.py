@@ -178,14 +178,29 @@ def open_system(catalog: Tables, name: str | SystemName, options: Mapping[str, s
     """
     parsed = parse_system_name(name) if isinstance(name, str) else name
     given = canonical_options(options or {})
-    known = AUDIT_KEYS if parsed.system in CHANGE_TABLES else SNAPSHOT_KEYS
-    for key in given:
+    known = _known_options(parsed)
+    for key, value in given.items():
+        if not known and key in SNAPSHOT_KEYS:
+            raise InvalidInputError(
+                f"a system table without versions, it shows all or what is there now: table={parsed} {key}={value} "
+                "fix='leave it out, and filter by WHERE'"
+            )
         if key not in known:
             raise unknown_option(key, known, f"option of {parsed}")
     read = SystemRead(name=parsed, catalog=catalog, given=given)
     if parsed.table is not None:
         _ = read.files
     return read
+
+
+def _known_options(name: SystemName) -> tuple[str, ...]:
+    """What chooses its rows; () of a table that has no versions."""
+    if name.table is None:
+        return ()
+    if name.system in CHANGE_TABLES:
+        return AUDIT_KEYS
+    found = SYSTEM_TABLES.get(name.system)
+    return SNAPSHOT_KEYS if found is None or found.is_of_snapshot else ()
 
 
 def system_arrow(

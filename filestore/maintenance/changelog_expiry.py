@@ -49,11 +49,15 @@ def expire_changelogs(
     yield from _delete(store, _expired(store, retention, before_ms), dry_run=dry_run)
 
 
-def delete_changelogs(store: TableStore, *, before: int) -> None:
-    """Delete all changelogs of snapshots before one, and the files that nothing else uses. Raises: as above."""
-    old = [each for each in changelog_references(store) if each.snapshot_id < before]
-    for _ in _delete(store, sorted(old, key=_by_id), dry_run=False):
-        pass
+def delete_changelogs(
+    store: TableStore, *, before: int | None = None, dry_run: bool = False
+) -> Iterator[ExpiredChangelog]:
+    """Delete all changelogs, or those of snapshots before one, and the files that nothing else uses.
+
+    Yields, raises: as above.
+    """
+    old = [each for each in changelog_references(store) if before is None or each.snapshot_id < before]
+    yield from _delete(store, sorted(old, key=_by_id), dry_run=dry_run)
 
 
 def keep_changelogs(store: TableStore, snapshots: Sequence[Snapshot]) -> Callable[[], None]:

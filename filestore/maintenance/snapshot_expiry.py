@@ -8,7 +8,8 @@ Before any deletion, a claim is written: tagging one of the snapshots fails afte
 here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ from filestore.refs.file_references import (
     FileSize,
     MetadataFiles,
     changelog_files,
+    data_files,
     metadata_files,
     removed_files,
 )
@@ -37,7 +39,7 @@ from filestore.snapshot.retention import Retention, expiry_end
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.snapshot.snapshot_line import SnapshotLine
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError
+from lsm.errors import ConflictError, CorruptDataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,12 @@ class ExpiryStep:
 
 
 def expire_snapshots(
-    store: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
+    store: TableStore,
+    retention: Retention,
+    *,
+    before_ms: int | None = None,
+    keeps_changelogs: bool = True,
+    dry_run: bool = False,
 ) -> Iterator[ExpiryStep]:
     """Delete old snapshots of a branch, and the files that nothing else uses.
 
@@ -64,6 +71,7 @@ def expire_snapshots(
         store: the table, on the branch to expire.
         retention: what to keep.
         before_ms: epoch milliseconds; replaces ``retention.age_ms``, see ``expiry_end``.
+        keeps_changelogs: whether changes stay as long as the options ``changelog.*`` say; else they go too.
         dry_run: delete nothing.
 
     Yields:
@@ -73,44 +81,71 @@ def expire_snapshots(
         CorruptDataError: a tag or another live reference has missing files, so the files it uses are unknown.
         UnavailableError: a file system error; run it again.
     """
-    found = _proved(store, retention, before_ms)
+    found = _proved(store, retention, before_ms, keeps_changelogs=keeps_changelogs)
     planned = None if found is None else store.snapshots.find(found.end_id)
     if found is None or planned is None:
         return
-    seen, changes_from, first_kept = store.as_found, found.changes_from, planned
-    steps: Iterable[ExpiryStep] = _spared_steps(seen, planned, found)
-    if not dry_run:
-        basis = _basis(seen, planned, found)
-        # what is in use and cannot be read is an error before anything says that snapshots are gone
-        steps = list(steps)
-        members = seen.snapshots.back_from(planned, is_exact=True)
-        changes = [each for each in members if changes_from <= each.id < planned.id]
-        take_back = keep_changelogs(seen, changes[::-1])
-        claimed = _claimed(store, planned.id)
-        if not store.is_as_opened():
-            take_back()
-            return
-        if claimed is None:
-            return
-        first_kept = claimed
-        if _basis(seen, first_kept, found) != basis:  # others made tags or snapshots before the claim
-            steps = _spared_steps(seen, first_kept, found)
-    store = seen
-    if not dry_run:
-        commits = ExpiredCommits(store)
-        notes = commits.note(_before(store, first_kept), following=first_kept)
-        if not store.is_as_opened():
-            commits.withdraw(notes)
-            _withdraw(store, first_kept.ref)
-            return  # some of what was found may be of a table that was made again under the name
-        if found.has_hole:
-            delete_changelogs(store, before=changes_from)
+    seen, changes_from = store.as_found, found.changes_from
+    basis = _basis(seen, planned, found)
+    try:  # what is in use and cannot be read is an error before anything says that snapshots are gone
+        steps: Iterable[ExpiryStep] = list(_spared_steps(seen, planned, found))
+    except _RolledBackError:
+        return  # nothing is claimed yet: what is left expires the next time
+    if dry_run:
+        yield from steps
+        return
+    members = seen.snapshots.back_from(planned, is_exact=True)
+    changes = [each for each in members if changes_from <= each.id < planned.id]
+    take_back = keep_changelogs(seen, changes[::-1])
+    first_kept = _claimed(store, planned.id)
+    if not store.is_as_opened():
+        take_back()
+        return
+    if first_kept is None:
+        return
+    if _basis(seen, first_kept, found) != basis:  # others made tags or snapshots before the claim
+        steps = _spared_steps(seen, first_kept, found)
+    commits = ExpiredCommits(seen)
+    notes = commits.note(_before(seen, first_kept), following=first_kept)
+    if not seen.is_as_opened():
+        commits.withdraw(notes)
+        _withdraw(seen, first_kept.ref)
+        return  # some of what was found may be of a table that was made again under the name
+    if found.has_hole:
+        deque(delete_changelogs(seen, before=changes_from), maxlen=0)
     for step in steps:
-        if not dry_run:
-            _delete(store, step)
+        _delete(seen, step)
         yield step
-    if not dry_run and (store.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
-        store.snapshots.repair_latest_hint()
+    if (seen.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
+        seen.snapshots.repair_latest_hint()
+
+
+def expiry_of_all(store: TableStore, is_gone: Callable[[LiveReference], bool]) -> list[ExpiryStep]:
+    """What the expiry of every snapshot of a branch would delete, behind a commit that keeps none of their files.
+
+    Args:
+        store: the table, on the branch.
+        is_gone: whether a tag, savepoint or changelog will be deleted before.
+
+    Raises:
+        CorruptDataError: a live reference has missing files, so the files it uses are unknown.
+    """
+    latest = store.snapshots.latest()
+    if latest is None:
+        return []
+    members = list(store.snapshots.back_from(latest))[::-1]
+    metadata = metadata_files(store, latest)
+    last = ExpiryStep(
+        snapshot=latest,
+        data=tuple(data_files(store, latest)),
+        changelog=tuple(changelog_files(store, latest)),
+        metadata=MetadataFiles(leaves=metadata.leaves, lists=metadata.lists),
+    )
+    steps = [*_candidates(store, members), last]
+    left = [each for each in other_references(store) if not is_gone(each)]
+    remaining = DecidingReferences.of(store, left, line=store.snapshots.line())
+    references = FileReferences(store, partitions={file.partition for step in steps for file in step.data})
+    return [_spared(step, remaining, references) for step in steps]
 
 
 def _before(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
@@ -161,13 +196,15 @@ class _Ends:
         return self.changes_from > self.oldest_id
 
 
-def _proved(store: TableStore, retention: Retention, before_ms: int | None, *, looks: int = 2) -> _Ends | None:
+def _proved(
+    store: TableStore, retention: Retention, before_ms: int | None, *, keeps_changelogs: bool, looks: int = 2
+) -> _Ends | None:
     """What expires, up to a snapshot on the line of history; None: nothing.
 
     Raises: CorruptDataError: there are gaps or forks, so what would be deleted may be in use.
     """
     line = store.snapshots.line()
-    oldest, end_id, changes_from = _ends(store, line, retention, before_ms)
+    oldest, end_id, changes_from = _ends(store, line, retention, before_ms, keeps_changelogs=keeps_changelogs)
     if oldest is None or oldest.id >= end_id:
         return None
     if line.has(end_id) and line.has_no_gap(oldest.id):
@@ -175,7 +212,7 @@ def _proved(store: TableStore, retention: Retention, before_ms: int | None, *, l
     if store.snapshots.find_ref(oldest.ref) is None:
         return None  # others expire it
     if looks > 1:  # a rollback may have ended within this one
-        return _proved(store, retention, before_ms, looks=looks - 1)
+        return _proved(store, retention, before_ms, keeps_changelogs=keeps_changelogs, looks=looks - 1)
     raise CorruptDataError(
         f"a file of the table is missing, so its snapshots cannot expire: table={store.name} snapshot={end_id} "
         f"oldest={oldest.id} newest={line.newest} cause='there is a gap or a fork between them' "
@@ -190,6 +227,8 @@ def _claimed(store: TableStore, end_id: int) -> Snapshot | None:
         _withdraw(store, claimed)
         return None
     first_kept = None if claimed is None else store.snapshots.find_ref(claimed)
+    if claimed is not None and first_kept is None:
+        store.snapshots.withdraw_claim(claimed)  # a rollback took it away; or another expiry, which has claimed more
     if first_kept is None or keeps_snapshots(store.io, store.paths):
         return None  # operations that copy snapshots check for the claim after announcing themselves: one side yields
     return None if store.snapshots.removed.has(first_kept.identity) else first_kept  # by a rollback, which does so too
@@ -207,7 +246,7 @@ def _withdraw(store: TableStore, claimed: SnapshotRef | None) -> None:
 
 
 def _ends(
-    store: TableStore, line: SnapshotLine, retention: Retention, before_ms: int | None
+    store: TableStore, line: SnapshotLine, retention: Retention, before_ms: int | None, *, keeps_changelogs: bool
 ) -> tuple[Snapshot | None, int, int]:
     """The oldest snapshot on the line, also one left by an interrupted expiry, the id of the first to keep.
 
@@ -234,7 +273,7 @@ def _ends(
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
     end_id = max(first_kept, min(line.first or 0, latest.id))
     of_changes = replace(retention.of_changes(store.options), limit=latest.id)
-    if of_changes == replace(retention, limit=latest.id):
+    if not keeps_changelogs or of_changes == replace(retention, limit=latest.id):
         return oldest, end_id, end_id
     since_ms = now_ms - of_changes.age_ms
     changes_from = expiry_end(
@@ -297,14 +336,27 @@ def _candidates(store: TableStore, members: Sequence[Snapshot]) -> Iterator[Expi
         known = following
 
 
+class _RolledBackError(ConflictError):
+    """A snapshot that was to follow one that expires is gone, and that one is not."""
+
+
 def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _Known | None:
-    """The complete successor of a snapshot to delete; None: another process has deleted that snapshot."""
+    """The complete successor of a snapshot to delete; None: another process has deleted that snapshot.
+
+    Raises:
+        CorruptDataError: it is there, and one of its files is missing.
+    """
     try:
         return _Known(following, metadata_files(store, following), tuple(removed_files(store, following)))
     except FileNotFoundError as error:
-        # the successor can only be incomplete if another process is deleting it, after this one
+        # the successor is incomplete if another process is deleting it: an expiry, after this one, or a rollback
         if store.snapshots.find_ref(snapshot.ref) is None:
             return None
+        if store.snapshots.find_ref(following.ref) is None:
+            raise _RolledBackError(
+                f"a rollback took away what was about to expire: table={store.name} snapshot={following.id} "
+                "fix='run it again'"
+            ) from error
         raise CorruptDataError(
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
             f"snapshot={following.id} missing={error.filename or error} fix='fluvial verify {store.name}'"

@@ -207,7 +207,11 @@ def _place(found: FileColumns) -> dict[str, pa.Array]:
     }
 
 
-FILES: Final = SystemTable(name="files", doc="Every live data file.", schema=_FILES, rows=_files)
+FILES: Final = SystemTable(name="files", doc="Every live data file.", schema=_FILES, rows=_files, is_of_snapshot=True)
 FILE_KEY_RANGES: Final = SystemTable(
-    name="file_key_ranges", doc="The key range of every live data file.", schema=_FILE_KEY_RANGES, rows=_file_key_ranges
+    name="file_key_ranges",
+    doc="The key range of every live data file.",
+    schema=_FILE_KEY_RANGES,
+    rows=_file_key_ranges,
+    is_of_snapshot=True,
 )

@@ -264,4 +264,6 @@ COMMITS: Final = SystemTable(
 COMPACTIONS: Final = SystemTable(
     name="compactions", doc="What each compaction read and wrote.", schema=_COMPACTIONS, rows=_compactions
 )
-STATISTICS: Final = SystemTable(name="statistics", doc="What ANALYZE found.", schema=_STATISTICS, rows=_statistics)
+STATISTICS: Final = SystemTable(
+    name="statistics", doc="What ANALYZE found.", schema=_STATISTICS, rows=_statistics, is_of_snapshot=True
+)

@@ -78,5 +78,9 @@ def _head(store: TableStore, path: str, file: DataFileMeta) -> tuple[bytes | Non
 
 
 FILE_INDEXES: Final = SystemTable(
-    name="file_indexes", doc="Every index of a live data file.", schema=_FILE_INDEXES, rows=_file_indexes
+    name="file_indexes",
+    doc="Every index of a live data file.",
+    schema=_FILE_INDEXES,
+    rows=_file_indexes,
+    is_of_snapshot=True,
 )

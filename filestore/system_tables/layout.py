@@ -176,9 +176,15 @@ def _bounds(store: TableStore, rows: list[bytes]) -> pa.Array:
 
 
 PARTITIONS: Final = SystemTable(
-    name="partitions", doc="Rows and bytes by partition.", schema=_PARTITIONS, rows=_partitions
+    name="partitions", doc="Rows and bytes by partition.", schema=_PARTITIONS, rows=_partitions, is_of_snapshot=True
 )
 BUCKETS: Final = SystemTable(
-    name="buckets", doc="Rows, bytes, runs and compaction debt by bucket.", schema=_BUCKETS, rows=_buckets
+    name="buckets",
+    doc="Rows, bytes, runs and compaction debt by bucket.",
+    schema=_BUCKETS,
+    rows=_buckets,
+    is_of_snapshot=True,
 )
-MANIFESTS: Final = SystemTable(name="manifests", doc="The manifests of a snapshot.", schema=_MANIFESTS, rows=_manifests)
+MANIFESTS: Final = SystemTable(
+    name="manifests", doc="The manifests of a snapshot.", schema=_MANIFESTS, rows=_manifests, is_of_snapshot=True
+)

@@ -24,6 +24,7 @@ class SystemTable:
     doc: str  # one line
     schema: pa.Schema
     rows: TableRows
+    is_of_snapshot: bool = False  # else it shows all of the table's history, or its present state
 
     def read(
         self, store: TableStore, filter: Predicate | str | None = None, snapshot: Snapshot | None = None

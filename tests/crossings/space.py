@@ -272,6 +272,14 @@ RULES: Final = (
         message="log.consistency=eventual needs upsert changes",
     ),
     Rule(
+        name="an eventual log has rows",
+        parameters=("log", "consistency", "rows", "engine"),
+        refuses=lambda log, consistency, rows, engine: (
+            log != "none" and consistency == "eventual" and rows == "keyed" and engine != "deduplicate"
+        ),
+        message="log.consistency=eventual needs records that replace those before them",
+    ),
+    Rule(
         name="upserts have keys",
         parameters=("log", "log mode", "rows"),
         refuses=lambda log, mode, rows: log != "none" and mode == "upsert" and rows != "keyed",

@@ -19,4 +19,8 @@ def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
     makers: list[Callable[[], Flink]] = [lambda: Flink(tmp_path), lambda: flink]
     clusters = (make() for make in makers)
     with whole_way(tmp_path, broker.bootstrap_servers, clusters) as way:
-        run_whole_way(way, ShopSource(broker.bootstrap_servers, random.Random(23)), 200, print)
+        try:
+            run_whole_way(way, ShopSource(broker.bootstrap_servers, random.Random(23)), 200, print)
+        finally:
+            if way.flink is not None and way.flink is not flink:
+                way.kill_flink()

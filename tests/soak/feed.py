@@ -23,7 +23,6 @@ class Feed:
         self._chance, self._rate, self._keys = random.Random(seed), rate, keys
         self._producer = quiet_producer(
             servers,
-            enable__idempotence=True,
             message__timeout__ms=3_600_000,  # longer than any outage of a run, which are the point
             queue__buffering__max__messages=2_000_000,
         )

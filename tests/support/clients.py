@@ -8,8 +8,12 @@ from confluent_kafka.admin import AdminClient
 
 
 def quiet_producer(servers: str, **options: Any) -> Producer:
-    """A producer; dots of option names are two underscores: ``quiet_producer(servers, transactional__id="a")``."""
-    return Producer(_quiet(servers, options))
+    """A producer; dots of option names are two underscores: ``quiet_producer(servers, transactional__id="a")``.
+
+    It keeps the order of records: without idempotence, a request that a new topic's leader refuses is sent again behind
+    the next one.
+    """
+    return Producer(_quiet(servers, {"enable__idempotence": True, **options}))
 
 
 def quiet_consumer(servers: str, **options: Any) -> Consumer:

@@ -74,7 +74,8 @@ admin = AdminClient(BROKERS)
 if TOPIC not in admin.list_topics(timeout=30).topics:
     admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=1)])[TOPIC].result(30)
 
-producer, sent = Producer(BROKERS), 0
+# an idempotent producer never sends a record twice, nor behind a later one
+producer, sent = Producer({**BROKERS, "enable.idempotence": True}), 0
 for number in range(COUNT):
     created, paid = order(number, "new"), order(number, "paid")
     changes = [("c", None, created), ("u", created, paid)]

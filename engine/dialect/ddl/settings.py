@@ -11,7 +11,8 @@ from engine.lineage.origins import JOB_KEY
 from engine.system_tables.names import has_database
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.secrets import without_secrets
-from filestore.options.table_options import SESSION_PREFIX, canonical_options, check_option
+from filestore.options.table_options import SESSION_PREFIX, TableOptions, canonical_options, check_option
+from filestore.options.tag_schedule import check_periods
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import names_text
 
@@ -29,6 +30,8 @@ def use(context: SqlContext, statement: Use) -> pa.Table:
                 f"there is one catalog here: catalog={name} fix=use {context.catalog_name}, "
                 "or name tables of other catalogs in full"
             )
+        if context.is_sparks_own:
+            context.spark.catalog.setCurrentCatalog(name)
         return DONE
     database = context.database_name(statement.name)
     if database != DEFAULT_DATABASE and not has_database(context.catalog, database):
@@ -44,10 +47,11 @@ def set_setting(context: SqlContext, statement: SetSetting) -> pa.Table:
         return _shown(context, context.settings)
     if statement.is_sparks:
         return _set_sparks(context, statement.key, statement.value)
-    key = _canonical(statement.key)
+    ((key, value),) = canonical_options({statement.key: statement.value or ""}).items()
     if statement.value is not None:
-        check_option(key, statement.value)
-        context.settings[key] = statement.value
+        check_option(key, value)
+        check_periods(TableOptions({key: value}), [key])
+        context.settings[key] = value
     return _shown(context, [key])
 
 

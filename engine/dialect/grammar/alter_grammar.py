@@ -14,7 +14,7 @@ from engine.dialect.grammar.clauses import (
     read_position,
 )
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.dialect import read_option_key, read_options
+from engine.dialect.grammar.dialect import read_option_key, read_set_options
 from engine.dialect.grammar.statements import (
     AlterTable,
     CompactTable,
@@ -62,8 +62,7 @@ def read_alter(cursor: Cursor) -> Any | None:
         found: Any = CompactTable(name=target.name, if_exists=if_exists, partition=partition)
     elif partition is not None:
         cursor.expect("SET")
-        cursor.take_any("TBLPROPERTIES", "OPTIONS")
-        options = read_options(cursor)
+        options = read_set_options(cursor)
         found = SetPartitionOptions(name=target.name, if_exists=if_exists, partition=partition, options=options)
     else:
         word = cursor.take_any(*_ACTIONS)
@@ -90,9 +89,8 @@ def read_comment_on(cursor: Cursor) -> AlterTable | None:
 def _set(cursor: Cursor, target: _Target) -> AlterTable:
     if cursor.sees_any("LOCATION", "SERDE", "SERDEPROPERTIES", "FILEFORMAT"):
         raise cursor.problem("a table of Fluvial has nothing of this kind")
-    cursor.take_any("TBLPROPERTIES", "OPTIONS")
     changes: list[SchemaChange] = []
-    for key, text in read_options(cursor).items():
+    for key, text in read_set_options(cursor).items():
         changes.append(SetComment(text) if key == "comment" else SetOption(key, text))
     return target.changed(*changes)
 

@@ -13,6 +13,7 @@ from engine.dialect.grammar.clauses import (
 )
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_query, read_options
+from engine.dialect.grammar.places import OwnSyntaxError
 from engine.dialect.grammar.statements import (
     ComputedColumn,
     CreateDatabase,
@@ -39,7 +40,9 @@ def read_create(cursor: Cursor) -> CreateDatabase | CreateTable | None:
     """What follows CREATE; None when it is Spark's."""
     if cursor.sees("CATALOG"):
         raise cursor.problem(
-            "a program opens a catalog, with its options: engine.install(spark, Catalog(warehouse, options), name)"
+            "a program opens a catalog, with its options: fix='fluvial.install(spark, fluvial.Catalog(warehouse, "
+            "options), name)'",
+            kind=OwnSyntaxError,
         )
     or_replace = cursor.take("OR", "REPLACE")
     if not or_replace and cursor.take_any("DATABASE", "SCHEMA", "NAMESPACE"):

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from sqlglot import Token, TokenType
 
-from engine.dialect.grammar.places import SourceText
+from engine.dialect.grammar.places import SourceText, SqlSyntaxError
 from lsm.errors import InvalidInputError
 
 T = TypeVar("T")
@@ -149,12 +149,18 @@ class Cursor:
         if not self.at_end():
             raise self.problem("syntax error, expected the end of the statement")
 
-    def problem(self, problem: str, start: int | None = None, stop: int | None = None) -> InvalidInputError:
+    def problem(
+        self,
+        problem: str,
+        start: int | None = None,
+        stop: int | None = None,
+        kind: type[SqlSyntaxError] = SqlSyntaxError,
+    ) -> InvalidInputError:
         """An error at the next token, or at a span of the text."""
         if start is None:
             start = self.start
             stop = start if self.token is None else self.token.end + 1
-        return self.source.problem(problem, start, start if stop is None else stop)
+        return self.source.problem(problem, start, start if stop is None else stop, kind)
 
     def _word(self, index: int) -> str | None:
         if index >= len(self.tokens):

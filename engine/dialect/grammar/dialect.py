@@ -98,7 +98,7 @@ class FluvialParser(SparkParser):
 
     def _parse_insert_table(self) -> exp.Expr | None:
         given = exp.Table()
-        if self._prev.token_type in _BEFORE_TARGET and self._curr and _has_options(self._curr):
+        if self._prev.token_type in _BEFORE_TARGET and self._curr and has_options(self._curr):
             self._parse_table_options(given)
             self._match(TokenType.TABLE)
         target = super()._parse_insert_table()
@@ -243,6 +243,15 @@ def read_options(cursor: Cursor) -> dict[str, str]:
     return options
 
 
+def read_set_options(cursor: Cursor) -> dict[str, str]:
+    """What follows SET: options in parentheses, or one alone, as ``SET 'change-tracking' = 'false'``."""
+    if cursor.sees_string():
+        _, _, key, value = _read_option(cursor)
+        return {key: value}
+    cursor.take_any("TBLPROPERTIES", "OPTIONS")
+    return read_options(cursor)
+
+
 def read_option_key(cursor: Cursor) -> str:
     """A key in quotes, in backticks, or of words with points and dashes between them."""
     if cursor.sees_string():
@@ -291,7 +300,7 @@ def parse_query(source: SourceText) -> exp.Expr:
         trees = parser.parse(tokens, source.text)
     except ParseError as error:
         start = error.span[0] if isinstance(error, SyntaxProblem) and error.span else None
-        hint = next((each for each in tokens if each.start == start and _has_options(each)), None)
+        hint = next((each for each in tokens if each.start == start and has_options(each)), None)
         if hint is not None:
             raise _misplaced(source, hint) from None  # with a cause it would be Spark's to read
         raise _problem_of(source, error) from error
@@ -301,7 +310,7 @@ def parse_query(source: SourceText) -> exp.Expr:
     assert trees[0] is not None
     taken = [start for table in trees[0].find_all(exp.Table) for start in table.meta.get(_HINTS, ())]
     for hint in tokens:
-        if hint.start not in taken and _has_options(hint):
+        if hint.start not in taken and has_options(hint):
             raise _misplaced(source, hint)
     return trees[0]
 
@@ -335,7 +344,7 @@ def table_span(table: exp.Expr) -> tuple[int, int]:
     return start, stop
 
 
-def _has_options(token: Token) -> bool:
+def has_options(token: Token) -> bool:
     """Whether a token is a hint that has OPTIONS among its words."""
     return token.token_type is TokenType.HINT and re.search(r"\bOPTIONS\s*\(", token.text, re.IGNORECASE) is not None
 

@@ -14,8 +14,8 @@ from sqlglot import Token, TokenType, exp
 from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
 from engine.dialect.grammar.create_grammar import read_create, read_replace
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.dialect import check_begins, parse_expression, parse_query, tokens_of
-from engine.dialect.grammar.places import SourceText
+from engine.dialect.grammar.dialect import check_begins, has_options, parse_expression, parse_query, tokens_of
+from engine.dialect.grammar.places import OwnSyntaxError, SourceText
 from engine.dialect.grammar.show_grammar import (
     read_analyze,
     read_describe,
@@ -112,8 +112,27 @@ def _tree(source: SourceText) -> Any:
         raise cursor.problem(f"syntax error, no statement begins with this word{hint}")
     for words, read in _GRAMMAR.items():
         if cursor.take(*words):
-            return read(cursor) or SparkStatement(keyword=first)
-    return SparkStatement(keyword=first)
+            found = read(cursor)
+            break
+    else:
+        found = None
+    if found is None:
+        _check_no_options(cursor)
+        return SparkStatement(keyword=first)
+    return found
+
+
+def _check_no_options(cursor: Cursor) -> None:
+    """Refuse a hint of options in a text that Spark keeps or reads by itself, such as that of a view."""
+    hint = next(filter(has_options, cursor.tokens), None)
+    if hint is not None:
+        raise cursor.problem(
+            "Spark reads this statement, and its text takes no options of tables: fix='write VERSION AS OF instead, or "
+            'use the frame of spark.sql("SELECT ..."), as .createOrReplaceTempView("name")\'',
+            hint.start,
+            hint.end + 1,
+            OwnSyntaxError,
+        )
 
 
 def _explain(cursor: Cursor) -> Explain:

@@ -7,6 +7,7 @@ from sqlglot import TokenType
 from engine.dialect.grammar.clauses import read_partition
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import read_option_key
+from engine.dialect.grammar.places import OwnSyntaxError
 from engine.dialect.grammar.statements import (
     AnalyzeTable,
     DescribeDatabase,
@@ -35,7 +36,9 @@ _EXTENDED: Final = ("EXTENDED", "FORMATTED", "DETAIL")
 def read_drop(cursor: Cursor) -> DropTable | DropDatabase | None:
     """What follows DROP; None when it is Spark's."""
     if cursor.sees("TEMPORARY", "TABLE"):
-        raise cursor.problem("there are no temporary tables: DROP TABLE drops a table, DROP VIEW a temporary view")
+        raise cursor.problem(
+            "there are no temporary tables: DROP TABLE drops a table, DROP VIEW a temporary view", kind=OwnSyntaxError
+        )
     if cursor.take("TABLE"):
         if_exists = cursor.if_exists()
         name = cursor.names("the name of a table")

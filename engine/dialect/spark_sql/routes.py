@@ -30,8 +30,10 @@ def is_command(context: SqlContext, statement: Statement) -> bool:
     what: Any = statement.tree
     if isinstance(what, _CHANGES):
         return _writes_ours(context, what)
-    if isinstance(what, exp.Expr | SparkStatement | tree.Use):
+    if isinstance(what, exp.Expr | SparkStatement):
         return False
+    if isinstance(what, tree.Use):
+        return what.is_catalog and what.name == (context.catalog_name,)  # USE without this word is Spark's
     if isinstance(what, Explain):
         return reads_ours(context, what.inner)
     if isinstance(what, Call):

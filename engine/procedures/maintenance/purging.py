@@ -1,21 +1,23 @@
 """Emptying a table permanently: rows, history and holders. Source: Paimon, procedure ``purge_files``."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
-from filestore.maintenance.changelog_expiry import expire_changelogs
-from filestore.maintenance.snapshot_expiry import expire_snapshots
-from filestore.refs.file_references import data_files
-from filestore.refs.live_references import branch_names
+from filestore.maintenance.changelog_expiry import delete_changelogs
+from filestore.maintenance.snapshot_expiry import ExpiryStep, expire_snapshots, expiry_of_all
+from filestore.refs.file_references import FileSize, data_files
+from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names
 from filestore.refs.savepoint_files import list_savepoints
+from filestore.refs.unused_files import unused_files
 from filestore.snapshot.retention import Retention
 from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
 from filestore.tag.savepoints import delete_savepoint
-from filestore.tag.tags import delete_tag, keeps_merge
+from filestore.tag.tags import delete_tag, keeps_merge, read_tag
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import some_text
 
@@ -24,10 +26,10 @@ _NEWEST_ONLY: Final = Retention(min_count=1, max_count=1, age_ms=0, limit=_MANY)
 
 _PURGED: Final = pa.schema(
     [
-        pa.field("what", pa.string(), nullable=False),  # rows, consumer, tag, changelog, snapshot
+        pa.field("what", pa.string(), nullable=False),  # rows, consumer, changelog, savepoint, tag, snapshot
         pa.field("name", pa.string(), nullable=False),
-        pa.field("files", pa.int64()),  # freed data files; null: unknown before the others are deleted
-        pa.field("size_bytes", pa.int64()),
+        pa.field("files", pa.int64(), nullable=False),  # freed data and changelog files; of rows: files that have them
+        pa.field("size_bytes", pa.int64(), nullable=False),
     ]
 )
 Row = dict[str, Any]
@@ -63,46 +65,75 @@ def purge_files(table: Table, dry_run: bool = False, progress: Progress = silent
     if latest is None:
         return rows_table(_PURGED, [])
     rows = [_rows_of(table, latest)]
-    if not dry_run:
-        table.overwrite(table.schema.arrow_schema.empty_table(), partition={})
-    rows += list(_holders(table, dry_run=dry_run))
     if dry_run:
-        return rows_table(
-            _PURGED, [*rows, *(_row("snapshot", str(each), None, None) for each in store.snapshots.ids())]
-        )
-    for step in expire_snapshots(store, _NEWEST_ONLY):
-        files = (*step.data, *step.changelog)
-        rows.append(_row("snapshot", str(step.snapshot.id), len(files), step.size_bytes))
+        return rows_table(_PURGED, [*rows, *_planned(table)])
+    table.overwrite(table.schema.arrow_schema.empty_table(), partition={})
+    rows += list(_holders(table))
+    for step in expire_snapshots(store, _NEWEST_ONLY, keeps_changelogs=False):
+        rows.append(_row_of_step(step))
         progress(len(rows), None)
-    for _ in expire_changelogs(store, _NEWEST_ONLY):
-        pass  # which the options kept of those snapshots
     return rows_table(_PURGED, rows)
 
 
 def _rows_of(table: Table, latest: Snapshot) -> Row:
-    files = data_files(table.store, latest)
-    return _row("rows", table.name, len(files), sum(file.size_bytes for file in files))
+    return _row_of_files("rows", table.name, data_files(table.store, latest))
 
 
-def _holders(table: Table, *, dry_run: bool) -> Iterator[Row]:
+def _holders(table: Table) -> Iterator[Row]:
     """Delete what keeps old snapshots or their files."""
     store = table.store
     for consumer in sorted(store.consumers.next_snapshots()):
-        if not dry_run:
-            store.consumers.delete(consumer)
+        store.consumers.delete(consumer)
         yield _row("consumer", consumer, 0, 0)
-    own = {each.tag_name for each in list_savepoints(store)}  # deleted with their savepoints
-    for savepoint in list_savepoints(store):
-        freed = delete_savepoint(store, savepoint.id, dry_run=dry_run)
-        yield _row("savepoint", str(savepoint.id), len(freed.data), sum(file.size_bytes for file in freed.data))
-    for tag in sorted({*store.snapshots.tag_names()} - own):
-        if keeps_merge(store, tag):
-            continue  # goes with its branch
-        gone = delete_tag(store, tag, dry_run=dry_run)
-        yield _row("tag", tag, len(gone.data), sum(file.size_bytes for file in gone.data))
-    for changelog in expire_changelogs(store, _NEWEST_ONLY, dry_run=dry_run):
+    for changelog in delete_changelogs(store):
         yield _row("changelog", str(changelog.changelog_id), len(changelog.data_files), 0)
+    for savepoint in list_savepoints(store):
+        yield _row_of_files("savepoint", str(savepoint.id), delete_savepoint(store, savepoint.id).data)
+    for tag in _tags(store, ()):
+        yield _row_of_files("tag", tag, delete_tag(store, tag).data)
 
 
-def _row(what: str, name: str, files: int | None, size_bytes: int | None) -> Row:
+def _planned(table: Table) -> Iterator[Row]:
+    """What ``_holders`` and the expiry would do, each behind those before it; nothing is deleted."""
+    store = table.store
+    gone: set[tuple[ReferenceKind, str]] = set()
+
+    def is_gone(reference: LiveReference) -> bool:
+        return reference.branch == store.paths.branch and (reference.kind, reference.name) in gone
+
+    def freed(what: str, name: str, snapshot: Snapshot, tag: str) -> Row:
+        gone.add((ReferenceKind.TAG, tag))
+        unused = unused_files(store, snapshot, is_deleted=is_gone, source=store.paths.tag(tag))
+        return _row_of_files(what, name, unused.data)
+
+    for consumer in sorted(store.consumers.next_snapshots()):
+        yield _row("consumer", consumer, 0, 0)
+    for changelog in delete_changelogs(store, dry_run=True):
+        gone.add((ReferenceKind.CHANGELOG, str(changelog.changelog_id)))
+        yield _row("changelog", str(changelog.changelog_id), len(changelog.data_files), 0)
+    savepoints = list_savepoints(store)
+    for savepoint in savepoints:
+        gone.add((ReferenceKind.SAVEPOINT, str(savepoint.id)))
+        yield freed("savepoint", str(savepoint.id), savepoint.snapshot, savepoint.tag_name)
+    for tag in _tags(store, [each.tag_name for each in savepoints]):
+        yield freed("tag", tag, read_tag(store, tag).snapshot, tag)
+    yield from map(_row_of_step, expiry_of_all(store, is_gone))
+
+
+def _tags(store: TableStore, of_savepoints: Collection[str]) -> list[str]:
+    """The tags to delete by themselves: those of merges go with their branch, those of savepoints with these."""
+    return sorted(
+        each for each in store.snapshots.tag_names() if each not in of_savepoints and not keeps_merge(store, each)
+    )
+
+
+def _row_of_files(what: str, name: str, files: Sequence[FileSize]) -> Row:
+    return _row(what, name, len(files), sum(file.size_bytes for file in files))
+
+
+def _row_of_step(step: ExpiryStep) -> Row:
+    return _row_of_files("snapshot", str(step.snapshot.id), (*step.data, *step.changelog))
+
+
+def _row(what: str, name: str, files: int, size_bytes: int) -> Row:
     return {"what": what, "name": name, "files": files, "size_bytes": size_bytes}

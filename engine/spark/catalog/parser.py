@@ -20,7 +20,7 @@ _REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _NAME: Final = "relationName"
 _UNABLE: Final = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
-_QUOTED_SETTING: Final = re.compile(r"\s*(?:re)?set\s*['\"]")  # Spark has no such statement
+_NOT_SPARKS: Final = re.compile(r"\s*(?:(?:re)?set\s*['\"]|(?:create|use)\s+catalog\b)")  # statements it has not
 _SYNTAX: Final = "syntax error"  # begins a message about words that cannot be read
 
 
@@ -141,7 +141,7 @@ class ParserProxy(Proxy):
         words = text.lower()
         if any(name.lower() in words for name in self.session.catalogs) or "table-storage." in words:
             return True
-        if _QUOTED_SETTING.match(words):
+        if _NOT_SPARKS.match(words):
             return True
         return self.inside.current_catalog(self.session.jvm) in self.session.catalogs
 

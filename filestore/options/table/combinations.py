@@ -170,6 +170,11 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         "fix='use log.changelog-mode=upsert or log.consistency=transactional'",
     )
     yield (
+        has_log and options.log_consistency == "eventual" and options.merge_engine != "deduplicate",
+        "log.consistency=eventual needs records that replace those before them, as what a dead writer left is followed "
+        f"by the table's rows: merge-engine={options.merge_engine} fix='use log.consistency=transactional'",
+    )
+    yield (
         options.log_system == "kafka" and mode == "all" and producer == "full-compaction",
         f"changes go to the log with every batch, not with compactions: log.changelog-mode=all "
         f"changelog-producer={producer} fix='use changelog-producer=lookup, or log.changelog-mode=upsert'",

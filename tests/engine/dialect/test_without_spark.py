@@ -1,5 +1,6 @@
 """``engine.sql`` without Spark: statements about tables run, and those that need Spark say so."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,3 +94,36 @@ def test_computed_columns_may_have_these_names(catalog: Catalog) -> None:
     sql(None, "CREATE TABLE d.n (check INT, g INT GENERATED ALWAYS AS (check + 1))", catalog)
     assert [row[0] for row in texts(sql(None, "DESCRIBE d.n", catalog))] == ["check", "g"]
     sql(None, "ALTER TABLE d.n ADD check2 INT", catalog)
+
+
+@pytest.mark.parametrize("given", [("initial", "full"), ("latest-offset", "latest"), ("latest", "latest")])
+def test_the_old_spelling_of_where_a_stream_starts_is_a_setting(catalog: Catalog, given: tuple[str, str]) -> None:
+    """FL-69."""
+    rows = sql(None, f"SET 'table-storage.log.scan.startup.mode' = '{given[0]}'", catalog)
+    assert texts(rows) == [("table-storage.log.scan", given[1])]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("log.retention", "7", "write the unit, as 7 d"),
+        ("log.retention", "0 d", "a time of nothing"),
+        ("savepoint.create-interval", "0", "a time of nothing"),
+        ("log.scan.startup.mode", "earliest", "expected='full | latest | from-timestamp'"),
+    ],
+)
+def test_a_setting_is_checked_as_an_option_of_a_table_is(catalog: Catalog, key: str, value: str, words: str) -> None:
+    """FL-55, FL-68."""
+    with pytest.raises(InvalidInputError, match=re.escape(words)):
+        sql(None, f"SET table-storage.{key} = {value}", catalog)
+
+
+@pytest.mark.parametrize("partition", ["", "PARTITION (dt = 'a') "])
+def test_an_option_is_set_without_parentheses(catalog: Catalog, partition: str) -> None:
+    """FL-22, FL-23: as the document writes it."""
+    sql(None, "CREATE TABLE d.p (id INT, dt STRING, PRIMARY KEY (id, dt) NOT ENFORCED) PARTITIONED BY (dt)", catalog)
+    catalog.table("d.p").write(pa.table({"id": pa.array([1], pa.int32()), "dt": ["a"]}))
+    sql(None, f"ALTER TABLE d.p {partition}SET 'change-tracking' = 'false'", catalog)
+    shown = dict(texts(sql(None, "DESCRIBE d.p PARTITION (dt = 'a')", catalog), "col_name", "data_type"))
+    assert shown["change-tracking"] == "false"
+    assert catalog.table("d.p").options.change_tracking is bool(partition)

@@ -18,9 +18,10 @@ from openlineage.client.serde import Serde
 from engine import Catalog
 from engine.lineage import openlineage_client
 from engine.lineage.datasets import Dataset, Run, dataset_name
+from engine.lineage.graph.columns import ColumnFlow, ColumnSource
 from engine.lineage.openlineage import LineageEvents, events_of
 from engine.lineage.openlineage_client import new_run, run_event
-from engine.lineage.origins import CommitOrigin
+from engine.lineage.origins import CommitOrigin, SourceRead
 from engine.lineage.recording import Recorder
 from lsm.errors import InvalidInputError
 
@@ -86,6 +87,35 @@ def test_whatever_a_catalog_records_is_told_as_events_too(tmp_path: Path) -> Non
     assert batch[1]["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
     assert {each["run"]["runId"] for each in stream} == {stream[0]["run"]["runId"]} != {batch[0]["run"]["runId"]}
     assert stream[1]["inputs"][0]["facets"]["version"]["datasetVersion"] == "1"
+
+
+def test_a_table_in_a_place_of_its_own_is_named_by_it(tmp_path: Path) -> None:
+    """As it is read and written, as a source of columns, on a branch, and when its name changes."""
+    events, place = tmp_path / "w" / "events.jsonl", str(tmp_path / "places" / "own")
+    options = {"openlineage.url": str(events), "external-paths.allowed": str(tmp_path / "places")}
+    catalog = Catalog(str(tmp_path / "w"), options=options)
+    schema = pa.schema([("id", pa.int64())])
+    source = catalog.create_table("shop.orders", schema, primary_key=["id"], options={"path": place})
+    source.write(pa.table({"id": [1]}))
+    source.branches.create("b", snapshot_id=1)
+    catalog.rename_table("shop.orders", "shop.sales")
+    target = catalog.create_table("shop.wide", schema, primary_key=["id"])
+    opened = [catalog.table(f"shop.sales{branch}") for branch in ("", "$branch_b")]
+    reads = [SourceRead.of(each.store, each.latest_snapshot()) for each in opened]
+    kept = tuple(SourceRead.from_json(each.to_json()) for each in reads if each is not None)
+    recorder = Recorder.of(target.store)
+    assert recorder is not None
+    recorder.opened("enrich", kept)
+    recorder._events.close()  # type: ignore[union-attr]
+    found = [json.loads(line) for line in events.read_text().splitlines()]
+    assert {each["outputs"][0]["name"] for each in found if each["job"]["name"] != "enrich"} == {place}
+    inputs = [each["inputs"] for each in found if each["job"]["name"] == "enrich"]
+    assert [(each["namespace"], each["name"]) for each in inputs[0]] == [("file", place), ("file", f"{place}$branch_b")]
+    read, written = Dataset(warehouse="/w", table="d.a", path="s3://b/own"), Dataset(warehouse="/w", table="d.b")
+    columns = ColumnFlow(columns={"id": {ColumnSource(warehouse="/w", table="d.a", column="id"): frozenset()}}, rows={})
+    event = run_event(RUN, "RUNNING", namespace="n", time=NOW, reads=[read], written=[replace(written, flow=columns)])
+    (field,) = json.loads(Serde.to_json(event))["outputs"][0]["facets"]["columnLineage"]["fields"]["id"]["inputFields"]
+    assert (field["namespace"], field["name"]) == ("s3://b", "own")
 
 
 @pytest.mark.sweep

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -11,7 +12,7 @@ import pytest
 
 from engine import Catalog, Table, procedures
 from engine.procedures.registry import DRY_RUN, Procedure
-from filestore.evolution.schema_change import AddColumn, RenameColumn
+from filestore.evolution.schema_change import AddColumn, RenameColumn, SetOption
 from filestore.types.data_types import DataType
 
 SCHEMA = pa.schema(
@@ -77,6 +78,18 @@ def widened(table: Table) -> None:
     catalog.alter_table("d.t$branch_dev", changes)
 
 
+def alone(table: Table) -> None:
+    """Without branches; savepoints and tags stay, also changelogs and a reader that holds snapshots."""
+    table.branches.delete("dev")
+    catalog = Catalog(str(Path(table.store.paths.root).parents[1]))
+    kept = {"changelog-producer": "input", "changelog.num-retained.min": "50", "changelog.num-retained.max": "50"}
+    catalog.alter_table("d.t", [SetOption(key, text) for key, text in kept.items()])
+    for number in range(3):
+        write_some(catalog.table("d.t"), Random(number))
+    procedures.expire_snapshots(catalog.table("d.t"), retain_max=2, retain_min=1)
+    table.store.consumers.write("reader", 2)
+
+
 def free(table: Table) -> None:
     """The branch and the savepoint go first: a rollback does not go beneath them."""
     table.branches.delete("dev")
@@ -84,7 +97,21 @@ def free(table: Table) -> None:
         table.savepoints.delete(each.id)
 
 
-CASES: dict[str, tuple[Callable[[Table], None], dict[str, object]]] = {
+def moment_of(table: Table, tag: str) -> str:
+    """The time of a tag's commit, in UTC."""
+    time_ms = table.tags.get(tag).snapshot.time_ms
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def saved(table: Table) -> None:
+    """Savepoints of two states, one of them behind a tag of the same snapshot."""
+    table.savepoints.create()
+    table.compact(full=True)
+    table.savepoints.create()
+
+
+Given = dict[str, object] | Callable[[Table], dict[str, object]]
+CASES: dict[str, tuple[Callable[[Table], None], Given]] = {
     "rollback": (free, {"tag": "t1", "force": True}),
     "rollback to a snapshot": (free, {"snapshot": 2, "force": True}),
     "replace_main_branch": (nothing, {"branch": "dev", "force": True}),
@@ -98,8 +125,13 @@ CASES: dict[str, tuple[Callable[[Table], None], dict[str, object]]] = {
     "delete_branch": (nothing, {"branch": "dev"}),
     "drop_partition": (nothing, {"partitions": "p=a"}),
     "remove_unexisting_files": (nothing, {}),
+    "purge_files": (alone, {}),
+    "delete_savepoint": (saved, lambda table: {"savepoint": table.savepoints.list()[-1].id}),
+    "expire_partitions": (nothing, {"expiration_time": "1 ms", "expire_strategy": "update-time"}),
+    "rollback_to_timestamp": (free, lambda table: {"timestamp": moment_of(table, "t1"), "force": True}),
 }
-COMMITS = ("merge_branch", "drop_partition")  # a dry run has not the number of the commit that it does not make
+# a dry run has not the number of the commit that it does not make
+COMMITS = ("merge_branch", "drop_partition", "expire_partitions")
 
 
 @pytest.mark.sweep
@@ -112,6 +144,9 @@ def test_a_dry_run_says_what_the_run_does(tmp_path: Path, case: str, seed: int) 
     procedure: Procedure[...] = getattr(procedures, case.partition(" ")[0])
     table, _ = written(tmp_path, seed)
     prepare(table)
+    table = Catalog(str(tmp_path)).table("d.t")
+    if not isinstance(arguments, dict):
+        arguments = arguments(table)
     before = stamps_of_files(table)
     planned = procedure(table, **arguments, dry_run=True)
     assert stamps_of_files(table) == before
@@ -125,9 +160,8 @@ def test_a_dry_run_says_what_the_run_does(tmp_path: Path, case: str, seed: int) 
 def test_each_dry_run_has_a_case() -> None:
     """What has a dry run is compared here, or has a page of its own with its tests."""
     elsewhere = {
-        "cluster", "copy", "create_consistent_tag", "delete_savepoint", "expire_partitions", "export", "migrate_table",
-        "purge_files", "remove_stored_login", "remove_unexisting_manifests", "repair", "rollback_to_cut",
-        "rollback_to_timestamp", "rollback_to_watermark", "mark_partition_done",
+        "cluster", "copy", "create_consistent_tag", "export", "migrate_table", "remove_stored_login",
+        "remove_unexisting_manifests", "repair", "rollback_to_cut", "rollback_to_watermark", "mark_partition_done",
     }  # fmt: skip
     there = {
         name

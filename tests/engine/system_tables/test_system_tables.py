@@ -287,3 +287,11 @@ def test_the_command_reads_system_tables(catalog: Catalog, capsys: pytest.Captur
     assert run_command(["read", "db.t$filez", "--warehouse", catalog.warehouse]) == EXIT_INVALID
     assert "did_you_mean=files" in capsys.readouterr().err
     assert ROW_TABLES == ("audit_log", "binlog", "ro")
+
+
+@pytest.mark.parametrize("name", ["db.t$tags", "db.t$snapshots", "db.t$options", "sys.tables", "paimon.job_startup"])
+def test_a_table_without_versions_refuses_them(catalog: Catalog, name: str) -> None:
+    """It gave all rows, whatever snapshot was asked for."""
+    with pytest.raises(InvalidInputError, match="without versions") as caught:
+        catalog.system_table(name, {"scan.snapshot-id": "1"})
+    assert f"table={name} scan.snapshot-id=1 fix=" in str(caught.value)

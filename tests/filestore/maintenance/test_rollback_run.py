@@ -139,6 +139,57 @@ def test_whatever_comes_while_a_rollback_is_paused_one_of_both_is_refused_whole(
     assert len(outcomes) > 1
 
 
+def back_to_one(table: FileTable) -> object:
+    return back_to(table, 1)
+
+
+def back_and_on(table: FileTable) -> object:
+    """The numbers of what the expiry knows are those of other snapshots then."""
+    back_to(table, 1)
+    for key in (13, 14, 15, 16):
+        table.write(rows((key, key)))
+    return None
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("other", [back_to_one, back_and_on])
+def test_an_expiry_that_a_rollback_overtakes_calls_no_file_lost(
+    other: Callable[[FileTable], object], dry_run: bool
+) -> None:
+    """The rollback runs at every single operation of the expiry, to its end or to its refusal."""
+    before, outcomes, disks = four_commits(), set(), Disks()
+    for nth in range(1, 300):
+        table, answers = copied(before), []
+
+        def meanwhile(table: FileTable = table, answers: list[bool] = answers) -> None:
+            try:
+                other(table)
+            except (ConflictError, InvalidInputError, FileNotFoundError):  # snapshot 1 may have expired
+                answers.append(False)
+            else:
+                answers.append(True)
+
+        expiring = reopened(table, Nth(table.store.io, nth, meanwhile))  # type: ignore[arg-type]
+        retention = Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)
+        list(expire_snapshots(expiring.store, retention, dry_run=dry_run))
+        if not answers:
+            break
+        (is_back,) = answers
+        outcomes.add((is_back, len(table.store.snapshots.ids())))
+        if not disks.is_new(table.store.io, is_back):
+            continue
+        found = {1, 2, 3, 4} if not is_back else {1} if other is back_to_one else {1, 13, 14, 15, 16}
+        assert {*content(table)} == found
+        assert list(verify_files(table.store, progress=lambda done, total: None)) == []
+        table.write(rows((50, 50)))
+        assert {*content(table)} == found | {50}
+        check_metadata(table)
+    else:
+        pytest.fail("the sweep did not end")
+    assert dry_run or {is_back for is_back, _ in outcomes} == {True, False}
+
+
 def _expected(other: Callable[[FileTable], object], *, is_back: bool, is_other_done: bool) -> set[int]:
     added = {write_five: {5}, roll_back_too: {13, 14}}.get(other, set()) if is_other_done else set()
     return {1, 2} | added if is_back or other is roll_back_too else {1, 2, 3, 4} | added

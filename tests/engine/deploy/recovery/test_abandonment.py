@@ -59,9 +59,12 @@ def test_a_recovery_is_given_up_by_the_command(shop: tuple[Catalog, Path], tmp_p
     plan = str(tmp_path / "recover-fix.json")
     before, known = shown_rows(catalog), true_lineage(catalog)
     code, out, _ = fluvial("recover", "--abandon", "--plan", plan, "--dry-run", "--json")
-    assert (code, json.loads(out)["abandoned"], branches(catalog)) == (0, False, ["fix"] * 3)
+    would_go = json.loads(out)
+    assert (code, would_go["abandoned"], branches(catalog)) == (0, False, ["fix"] * 3)
     code, out, error = fluvial("recover", "--abandon", "--plan", plan)
     assert code == 0, error
+    names = [f"{each['what']} {each['name']}" for each in would_go["removed"]]
+    assert names == [line.partition(":")[0] for line in out.splitlines()], "the dry run says what goes"
     assert [line.partition(":")[0] for line in out.splitlines()] == [
         "branch shop.daily$branch_fix", "branch shop.orders$branch_fix", "branch shop.raw$branch_fix",
         f"checkpoint {tmp_path}/checkpoints/clean-fix", f"checkpoint {tmp_path}/checkpoints/report-fix",

@@ -329,7 +329,9 @@ MISTAKES = {
     "EXPLAIN": (1, 8, "statement to explain"),
     "EXPLAIN SELECT 1 FROM": (1, 22, "expected table name"),
     "DROP TEMPORARY TABLE IF EXISTS t": (1, 6, "DROP VIEW a temporary view"),
-    "CREATE CATALOG c WITH ('type' = 'paimon')": (1, 8, "engine.install"),
+    "CREATE CATALOG c WITH ('type' = 'paimon')": (1, 8, "fluvial.install"),
+    "CREATE TEMP VIEW v AS SELECT * FROM t /*+ OPTIONS('a'='b') */": (1, 39, "its text takes no options"),
+    "CACHE TABLE c AS SELECT * FROM t /*+ OPTIONS('a'='b') */": (1, 34, "its text takes no options"),
     "DROP TABLE a b": (1, 14, "end of the statement"),
 }  # fmt: skip
 

@@ -140,6 +140,19 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         ("SELEC 1 FROM fluvial.shop.t", ParseException, "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
         ("UPDATE fluvial.shop.t SET idd = 1", IllegalArgumentException, "idd"),
+        ("CREATE CATALOG other WITH ('type' = 'paimon')", ParseException, "fluvial.install(spark, fluvial.Catalog("),
+        (
+            "CREATE TEMP VIEW hinted AS SELECT * FROM fluvial.shop.t /*+ OPTIONS('scan.snapshot-id'='1') */",
+            ParseException,
+            "its text takes no options",
+        ),
+        ("DROP TEMPORARY TABLE fluvial.shop.t", ParseException, "DROP VIEW a temporary view"),
+        ("SELECT * FROM fluvial.shop.t$tags VERSION AS OF 1", ParseException, "without versions"),
+        (
+            "SELECT * FROM fluvial.paimon.job_startup /*+ OPTIONS('scan.snapshot-id'='1') */",
+            ParseException,
+            "without versions",
+        ),
         ("CALL fluvial.sys.create_tagg('t')", IllegalArgumentException, "did_you_mean=sys.create_tag"),
     ],
 )
@@ -148,6 +161,17 @@ def test_errors_are_sparks(spark: SparkSession, shop: Catalog, text: str, kind: 
     with pytest.raises(kind) as raised:
         spark.sql(text).collect()
     assert words in str(raised.value)
+
+
+def test_a_catalog_is_used_by_that_word(spark: SparkSession, shop: Catalog) -> None:
+    """LN-07: ``USE CATALOG`` as the document writes it; Spark has ``USE`` and ``SET CATALOG``."""
+    before = spark.catalog.currentCatalog()
+    try:
+        spark.sql("USE CATALOG fluvial;")
+        assert spark.catalog.currentCatalog() == "fluvial"
+        assert {row.key for row in spark.sql("SELECT * FROM paimon.catalog_options;").collect()} >= {"table-lineage"}
+    finally:
+        spark.catalog.setCurrentCatalog(before)
 
 
 HIDDEN = "/*+ OPTIONS('change-tracking'='false') */"
