@@ -24,7 +24,7 @@ from benchmarks.harness import REPOSITORY, commit, machine, measure, sized
 from benchmarks.logstore.bench_log_read import filled
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.log.log_columns import LogColumns
+from engine.log.log_rows import LogColumns
 from logstore.kafka.clients import ErrorNotes
 
 LOG_BUDGET, SNAPSHOT_BUDGET = 0.8, 0.9

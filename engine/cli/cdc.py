@@ -15,7 +15,6 @@ from engine.cdc.signals import SIGNAL_SETTINGS, request_snapshots
 from engine.cdc.state import StateFiles
 from engine.cdc.status import check_known, job_status, latest_offsets, skipped
 from engine.cdc.topics import PatternTopics
-from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
     METRICS_OPTIONS,
@@ -25,6 +24,7 @@ from engine.cli.commands.deploy import (
     set_up_logging,
     with_metrics,
 )
+from engine.cli.commands.verify import verify
 from engine.cli.exit_codes import EXIT_PARKED, EXIT_TERMINATED
 from engine.cli.output import console, json_option, print_json, print_table
 from engine.cli.signals import stop_on_signals

@@ -83,7 +83,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
     "serve": (
-        "engine.cli.server_commands.serve",
+        "engine.cli.commands.serve",
         "Serve the tables to JDBC and ODBC clients by Spark's Thrift server, until Ctrl-C or SIGTERM.",
     ),
     "simulate": (
@@ -96,7 +96,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
     "tail": (
-        "engine.cli.follow_commands.tail",
+        "engine.cli.commands.tail",
         "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
     ),
     "top": (

@@ -4,6 +4,8 @@ As with Delta Lake, files are written before the metadata that names them, under
 is pyiceberg's, its versions are numbered files, each created exclusively: of two exports one wins. Readers find the
 newest by the hint, as in a Hadoop catalog; an export finds it by the names of the files.
 Source: Iceberg spec "Table Metadata", "File System Tables".
+
+The files of an Iceberg table as pyiceberg reads and writes them, on the file systems of Fluvial.
 """
 
 import re
@@ -11,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.parquet as pq
+from pyiceberg.io import FileIO as IcebergIO
+from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -35,15 +39,59 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from filestore.export.iceberg_files import FilesOfIceberg
 from filestore.export.parts import PART_PREFIX, CopiedPart, ExportState, leftovers
 from filestore.export.result import Exported, ExportPlace, Progress
 from filestore.iceberg.places import HINT, hinted_version
 from filestore.iceberg.schema import iceberg_columns
-from filestore.io.file_io import write_hint
+from filestore.io.file_io import FileIO, write_hint
 from filestore.layout.locations import absolute_path
 from filestore.table import TableRead
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+
+
+class _File(InputFile, OutputFile):
+    """One file."""
+
+    def __init__(self, io: FileIO, location: str) -> None:
+        super().__init__(location)
+        self._io = io
+
+    def __len__(self) -> int:
+        return self._io.size_bytes(self.location)
+
+    def exists(self) -> bool:
+        return self._io.exists(self.location)
+
+    def open(self, seekable: bool = True) -> Any:
+        return self._io.open_input(self.location)
+
+    def create(self, overwrite: bool = False) -> Any:
+        return self._io.open_output(self.location)
+
+    def to_input_file(self) -> InputFile:
+        return self
+
+
+class FilesOfIceberg(IcebergIO):
+    """All of them; names of files are unique, so none is overwritten."""
+
+    def __init__(self, io: FileIO) -> None:
+        """``io`` knows the place of the table."""
+        super().__init__()
+        self._io = io
+
+    def new_input(self, location: str) -> InputFile:
+        """A file to read."""
+        return _File(self._io, location)
+
+    def new_output(self, location: str) -> OutputFile:
+        """A file to write."""
+        return _File(self._io, location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file; a missing one is fine."""
+        self._io.delete(location if isinstance(location, str) else location.location)
+
 
 _FORMAT_VERSION: Final = 2
 _TABLE: Final = "fluvial.table"

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from engine.cdc.survey.findings import survey_json
-from engine.cli.cdc_commands.survey import (
+from engine.cli.commands.survey import (
     AskedTopics,
     from_topics_options,
     print_survey,

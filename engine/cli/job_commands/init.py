@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from engine.broker.broker import Broker
-from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, sampled, surveyed, write_job
+from engine.cli.commands.survey import AskedTopics, from_topics_options, print_survey, sampled, surveyed, write_job
 from engine.cli.output import console, json_option, notes, print_json
 from engine.deploy.config.scaffold import next_commands, write_example
 from engine.deploy.config.topic_job import topic_job

@@ -2,6 +2,10 @@
 
 SQLite uses a write-ahead log, so that readers and a writer do not block each other, and writers wait for ten seconds at
 most. In PostgreSQL and MySQL the tables have their own schema.
+
+A new SQLite file of lineage: its tables, indexes and views in one transaction.
+
+One after the other they are a dozen transactions, each of which waits for the disk, before a catalog's first write.
 """
 
 import os
@@ -10,17 +14,53 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-from engine.lineage.store.new_file import fill_new_file
-from engine.lineage.store.sql_tables import METADATA, OWNER
-from engine.lineage.store.upgrade import is_upgraded, upgrade
+from engine.lineage.store.sql_tables import METADATA, OWNER, SEED_TABLES
+from engine.lineage.store.upgrade import is_upgraded, upgrade, view_statement
 from filestore.catalog.sql_database import make_tables
 from lsm.errors import InvalidInputError
+
+
+def fill_new_file(engine: sa.Engine, reader: sa.Engine) -> bool:
+    """Make everything in a file that has nothing; whether that was done. Others may do so at the same time.
+
+    Args:
+        engine: of SQLite; its transactions lock the file from their first statement on.
+        reader: the same, without that lock.
+    """
+    with reader.connect() as connection:
+        if _has_something(connection):
+            return False
+    with engine.begin() as connection:
+        if _has_something(connection):  # another process was first
+            return False
+        for statement in _statements():
+            connection.exec_driver_sql(statement)
+    return True
+
+
+def _has_something(connection: sa.Connection) -> bool:
+    return bool(connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar())
+
+
+@cache
+def _statements() -> tuple[str, ...]:
+    dialect = sqlite.dialect()
+    tables = METADATA.sorted_tables
+    indexes = sorted((each for table in tables for each in table.indexes), key=lambda index: str(index.name))
+    return (
+        *(str(sa.schema.CreateTable(each).compile(dialect=dialect)) for each in tables),
+        *(str(sa.schema.CreateIndex(each).compile(dialect=dialect)) for each in indexes),
+        *(view_statement(dialect, None, name) for name in SEED_TABLES),
+    )
+
 
 _WAIT_MS: Final = 10_000  # for another writer
 _READS: Final = "fluvial_reads"

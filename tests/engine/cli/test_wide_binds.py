@@ -10,8 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from engine.cli import app
-from engine.cli.follow_commands import tail
-from engine.cli.server_commands import serve
+from engine.cli.commands import serve, tail
 from engine.deploy.config.job_config import HealthConfig
 from engine.deploy.pipeline import health
 from engine.runtime.metrics import serve_metrics

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from engine.follow import keyed_rows
-from engine.follow.keyed_rows import KeyedRows
-from engine.follow.row_chunk import RowChunk
+from engine.follow.keyed_rows import KeyedRows, RowChunk
 
 SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.string()), ("v", pa.int64())])
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from engine.broker.broker import Broker
-from engine.stream import task_consumers
-from engine.stream.task_consumers import TaskConsumers
+from engine.stream import reader
+from engine.stream.reader import TaskConsumers
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.environment import serving
 from logstore.kafka.memory.cluster import MemoryCluster
@@ -78,7 +78,7 @@ def test_batches_of_all_buckets_are_read_with_two_consumers_at_most_and_a_forked
 ) -> None:
     """Sockets and threads of a worker do not grow with batches and buckets."""
     held, made, new_consumer = TaskConsumers(), list[Any](), KafkaProperties.consumer
-    monkeypatch.setattr(task_consumers, "_HERE", held)
+    monkeypatch.setattr(reader, "_HERE", held)
 
     def counted(self: KafkaProperties, *given: Any, **more: Any) -> Any:
         made.append(new_consumer(self, *given, **more))

@@ -13,7 +13,7 @@ from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn, DropColumn
-from filestore.iceberg import manifest_tree, manifests
+from filestore.iceberg import history, manifests
 from filestore.iceberg.metadata import Metadata
 from filestore.iceberg.places import iceberg_state, metadata_directory
 from filestore.io.file_io import LocalFileIO
@@ -371,7 +371,7 @@ def test_a_commit_to_a_branch_costs_the_same_in_a_small_and_a_large_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Issue 20 point 1: also the first one, which has main's manifests."""
-    for module in (manifests, manifest_tree):
+    for module in (manifests, history):
         monkeypatch.setattr(module, "MOST_ENTRIES", 20)
     costs = []
     for buckets in (40, 200):

@@ -14,7 +14,7 @@ import pytest
 
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn, DropColumn, RenameColumn
-from filestore.iceberg import manifest_tree, manifests
+from filestore.iceberg import history, manifests
 from filestore.iceberg.places import iceberg_state, metadata_directory
 from filestore.io.file_io import LocalFileIO
 from filestore.maintenance.orphans import delete_orphans, find_orphans
@@ -270,7 +270,7 @@ def test_commits_without_metadata_are_caught_up_with_one_by_one(
 @pytest.mark.sweep
 def test_a_commit_costs_the_same_in_a_small_and_a_large_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 20 point 1: a commit that replaces files of one bucket reads and writes metadata of a few manifests."""
-    for module in (manifests, manifest_tree):
+    for module in (manifests, history):
         monkeypatch.setattr(module, "MOST_ENTRIES", 20)
     costs = []
     for buckets in (40, 200):

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filestore.predicate.arrow_expression import condition_of
 from filestore.predicate.conditions import FunctionCall, Ref, Value, exact_predicate, wider_predicate
 from filestore.predicate.evaluation import filter_mask
-from filestore.predicate.given_filter import given_filter, predicate_of
+from filestore.predicate.given_filter import condition_of, given_filter, predicate_of
 from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError
 

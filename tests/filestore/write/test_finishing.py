@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from filestore.write.finishing import finish_all
+from filestore.write.table_write import finish_all
 from lsm import memtable
 from lsm.errors import UnavailableError
 from lsm.keys.keys import key_order

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from logstore.kafka import topics as topics_module
-from logstore.kafka.certificates import server_fault
 from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.refusals import server_fault
 from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
-from engine.lineage.store import connections, new_file
+from engine.lineage.store import connections
 from engine.lineage.store.connections import LineageTables
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
@@ -130,8 +130,8 @@ def test_a_new_file_is_filled_by_one_transaction_as_by_many(tmp_path: Path, monk
         tables(engines["one by one"])
     assert made_in(engines["at once"]) == made_in(engines["one by one"])
     assert (committed.count("at once"), committed.count("one by one") > 10) == (1, True)
-    some = new_file._statements()[:5]
-    monkeypatch.setattr(new_file, "_statements", lambda: (*some, "CREATE TABLE none"))
+    some = connections._statements()[:5]
+    monkeypatch.setattr(connections, "_statements", lambda: (*some, "CREATE TABLE none"))
     with pytest.raises(OperationalError):
         tables(engines["dead"])
     assert made_in(engines["dead"]) == []

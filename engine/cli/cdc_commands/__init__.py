@@ -1,1 +1,0 @@
-"""Commands for whole databases: comparisons with the source, and surveys of topics."""

@@ -1,1 +1,0 @@
-"""Commands that serve tables to other programs until they are stopped."""
