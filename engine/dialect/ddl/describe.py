@@ -40,6 +40,7 @@ from filestore.options.rules import CHECK_PREFIX
 from filestore.options.secrets import without_secrets
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.column_paths import field_at
+from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import did_you_mean

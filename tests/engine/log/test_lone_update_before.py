@@ -48,7 +48,7 @@ def applied(table: Table) -> list[tuple[int, int, int]]:
     return sorted((row["id"], row["q"], row["n"]) for row in held)
 
 
-def written(table: Table, batches: list[list[Change]]) -> None:
+def write_batches(table: Table, batches: list[list[Change]]) -> None:
     count = 0
     for batch in batches:
         columns = dict(zip(("id", "q", "_row_kind"), map(list, zip(*batch, strict=True)), strict=True))
@@ -64,7 +64,7 @@ def test_who_applies_the_log_has_the_table(
     catalog: Catalog, options: dict[str, str], batches: list[list[Change]]
 ) -> None:
     table = keyed(catalog, **options)
-    written(table, batches)
+    write_batches(table, batches)
     wanted = state(table.read().to_arrow())
     assert applied(table) == wanted
     assert state(table.read(options={"scan.log.union": "true"}).to_arrow()) == wanted
@@ -86,5 +86,5 @@ def test_an_old_row_is_in_the_log_where_no_later_one_decides(
     catalog: Catalog, options: dict[str, str], kinds: list[str], wanted: list[str]
 ) -> None:
     table = keyed(catalog, **options)
-    written(table, [[(1, 0, kind) for kind in kinds]])
+    write_batches(table, [[(1, 0, kind) for kind in kinds]])
     assert [kind.symbol for kind, _ in log_changes(table)] == wanted
