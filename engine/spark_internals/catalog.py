@@ -35,6 +35,7 @@ PARSER: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
 JavaError: Final = Py4JJavaError
 """An error of the JVM, with the object that it is there."""
 _UNCHECKED: Final = "java.lang.RuntimeException"
+_WRAPPERS: Final = ("java.util.concurrent.ExecutionException", "java.lang.reflect.UndeclaredThrowableException")
 
 
 def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None:
@@ -427,13 +428,14 @@ class SparkInside:
 
     def passed_on(self, error: Exception) -> Exception:
         """An error on its way to the JVM: one from there is the same object, if Java does not wrap it as undeclared."""
-        origin = getattr(error, "_origin", None) if isinstance(error, PySparkException) else None
+        origin = getattr(error, "_origin" if isinstance(error, PySparkException) else "java_exception", None)
         if origin is None:  # it is Python's
             return error
-        names = [*_names_of(origin.getClass())]
+        while (names := [*_names_of(origin.getClass())])[0] in _WRAPPERS and origin.getCause() is not None:
+            origin = origin.getCause()
         if _PARSE_ERROR in names or _UNCHECKED in names:
             return _raised(origin)
-        return _raised(self.jvm.java.lang.IllegalArgumentException(str(error), origin))
+        return _raised(self.jvm.java.lang.IllegalArgumentException(origin.getMessage() or origin.toString(), origin))
 
 
 def _raised(error: Any) -> Exception:

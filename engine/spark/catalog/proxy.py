@@ -53,13 +53,11 @@ def called(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def calling(*arguments: _P.args, **named: _P.kwargs) -> _R:
         try:
             return function(*arguments, **named)
-        except JavaError:
-            raise
         except TextLengthError as error:
             raise _inside(arguments[0]).too_long(error.limit, str(error)) from error
         except FluvialError as error:
             raise _inside(arguments[0]).failed(str(error)) from error
-        except PySparkException as error:
+        except (JavaError, PySparkException) as error:
             raise _inside(arguments[0]).passed_on(error) from error
 
     return calling

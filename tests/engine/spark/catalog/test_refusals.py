@@ -1,11 +1,13 @@
 """What a table cannot do is refused by name, with a fix, and nothing is passed over in silence."""
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog
+from engine.spark_internals.catalog import SparkInside
 
 DEFAULT = "a default is a constant"
 
@@ -132,3 +134,21 @@ def test_a_start_without_its_time_is_refused_by_load(spark: SparkSession, shop: 
     reader = spark.readStream.format("fluvial").option("read.changelog", "true").option("log.scan", "from-timestamp")
     with pytest.raises(PySparkException, match=r"a time is missing: .*log\.scan\.timestamp-mills"):
         reader.option("warehouse", shop.warehouse).option("table", "shop.t").load()
+
+
+def test_what_a_row_violates_is_said_wherever_the_row_is_computed(spark: SparkSession, shop: Catalog) -> None:
+    """A join computes it in a thread of its own, whose failure Java wraps twice."""
+    spark.sql(
+        "CREATE TABLE fluvial.shop.misses (id INT NOT NULL, p INT NOT NULL, PRIMARY KEY (id, p)) PARTITIONED BY (p)"
+    )
+    spark.sql("INSERT INTO fluvial.shop.misses VALUES (1, 1), (2, 2)")
+    for rows in ("VALUES (3, 3)", "SELECT id + 2, p + 2 FROM fluvial.shop.misses WHERE id = 1"):
+        with pytest.raises(PySparkException, match=r"a row does not meet the condition: .*row=\{\"id\":3,\"p\":3\}"):
+            spark.sql(f"INSERT INTO fluvial.shop.misses REPLACE WHERE id < 3 {rows}")
+    inside = SparkInside(spark)
+    java = inside.jvm.java
+    cause = java.lang.IllegalStateException("what happened")
+    for wrapped in (cause, java.util.concurrent.ExecutionException(java.util.concurrent.ExecutionException(cause))):
+        assert inside.passed_on(Py4JJavaError("", wrapped)).java_exception.equals(cause)  # type: ignore[attr-defined]
+    checked = inside.passed_on(Py4JJavaError("", java.lang.Exception("not declared")))
+    assert checked.java_exception.toString() == "java.lang.IllegalArgumentException: not declared"  # type: ignore[attr-defined]
