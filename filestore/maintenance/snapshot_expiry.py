@@ -10,6 +10,7 @@ here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -50,6 +51,7 @@ class ExpiryStep:
     data: tuple[FileSize, ...]
     changelog: tuple[FileSize, ...]
     metadata: MetadataFiles
+    left: tuple[FileSize, ...] = ()  # data that an earlier expiry left, until it is decided about
 
     @property
     def size_bytes(self) -> int:
@@ -170,7 +172,7 @@ def _spared_steps(store: TableStore, first_kept: Snapshot, found: "_Ends") -> It
     members = _members(store, first_kept)
     remaining = DecidingReferences.of(store, _remaining(store, members, found), line=found.line)
     steps = list(_candidates(store, members))
-    partitions = {file.partition for step in steps for file in step.data}
+    partitions = {file.partition for step in steps for file in (*step.data, *step.left)}
     references = FileReferences(store, partitions=partitions)
     for step in steps:
         spared = _spared(step, remaining, references)
@@ -331,9 +333,21 @@ def _candidates(store: TableStore, members: Sequence[Snapshot]) -> Iterator[Expi
                 snapshot=snapshot,
                 data=following.removed,
                 changelog=tuple(changelog_files(store, snapshot)),
+                left=_left(store, snapshot) if snapshot is members[0] else (),
                 metadata=MetadataFiles(leaves=own.leaves - kept, lists=own.lists - kept),
             )
         known = following
+
+
+def _left(store: TableStore, oldest: Snapshot) -> tuple[FileSize, ...]:
+    """What the commit of the oldest snapshot removed: Java keeps it for the changelog of the snapshot before."""
+    options = store.options
+    ages = options.changelog_num_retained_min, options.changelog_num_retained_max, options.changelog_time_retained_ms
+    if ages == (None, None, None):
+        return ()
+    with suppress(FileNotFoundError):  # an interrupted expiry has begun with this one
+        return tuple(each for each in removed_files(store, oldest) if store.io.exists(each.path))
+    return ()
 
 
 class _RolledBackError(ConflictError):
@@ -390,10 +404,14 @@ def _goes_too(store: TableStore, reference: LiveReference, found: "_Ends") -> bo
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:
     deciders = remaining.about(step.snapshot.id, is_last=True)
     used = references.used_about(deciders, with_data=bool(step.data or step.changelog))
+    before = remaining.about(step.snapshot.id - 1, is_last=True)
+    of_left = references.used_about(before) if step.left else set()
+    left = [each for each in step.left if each.path not in of_left]
     return replace(
         step,
-        data=tuple(each for each in step.data if each.path not in used),
+        data=(*left, *(each for each in step.data if each.path not in used)),
         changelog=tuple(each for each in step.changelog if each.path not in used),
+        left=(),
         metadata=MetadataFiles(leaves=step.metadata.leaves - used, lists=step.metadata.lists - used),
     )
 

@@ -141,9 +141,6 @@ class History:
         list(expire_snapshots(store, last))  # what Java leaves beside a changelog goes with it
         list(expire_changelogs(store, last))
         left = [each.path for each in find_orphans(store, before_ms=2**53)]
-        # data files that a compaction removed, and that Java kept for its changelog, wait for `remove_orphan_files` if
-        # Fluvial expires that compaction
-        left = [path for path in left if "/bucket-" not in path or "decoupled" not in self._kind]
         assert left == [], ("nothing refers to", left, self._done)
         return chosen.count(self.compare)
 

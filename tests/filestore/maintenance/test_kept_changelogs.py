@@ -117,6 +117,36 @@ def test_snapshots_whose_changes_no_option_keeps_take_older_changelogs_with_them
     assert not {*before} & {*changelog_ids(table)}
 
 
+@pytest.mark.parametrize("is_tagged", [False, True])
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_what_java_kept_for_a_changelog_goes_with_the_commit_that_removed_it(
+    is_decoupled: bool, is_tagged: bool
+) -> None:
+    """Java leaves the data of an expired snapshot until the changelog of the compaction behind it goes."""
+    options = KEPT if is_decoupled else {}
+    table = key_table(bucket="1", **{"write-only": "true", **options})
+    store = table.store
+    table.write(rows((1, 1)))
+    table.write(rows((2, 2)))
+    if is_tagged:
+        create_tag(store, "two", snapshot_id=2)
+    table.compact(full=True)
+    if is_tagged:
+        create_tag(store, "three", snapshot_id=3)
+    table.write(rows((4, 4)))
+    kept = {path: body for path, body in store.io.files.items() if "/bucket-" in path}  # type: ignore[attr-defined]
+    two = Retention(min_count=2, max_count=2, age_ms=0, limit=100)
+    list(expire_snapshots(store, two, keeps_changelogs=False))
+    gone = kept.keys() - store.io.files.keys()  # type: ignore[attr-defined]
+    assert bool(gone) is not is_tagged
+    store.io.files.update(kept)  # type: ignore[attr-defined]
+    done = list(expire_snapshots(store, ONE, keeps_changelogs=False))
+    assert {each.path for step in done for each in step.data} >= (gone if is_decoupled else set())
+    assert files_there(table) - used_files(table) == (set() if is_decoupled else gone)
+    if is_tagged:
+        assert row_dicts(table, "id", tag="two") == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+
+
 def test_an_expiry_that_is_refused_has_moved_and_claimed_nothing() -> None:
     io = MemoryFileIO()
     table = key_table(io, bucket="1")
