@@ -275,13 +275,16 @@ def _metadata(store: TableStore, reference: LiveReference, snapshot: Snapshot) -
 
 
 def _changelog_metadata(store: TableStore, snapshot: Snapshot) -> set[str]:
-    needed = changes_list(store, snapshot)
+    needed, may_be_missing = changes_list(store, snapshot), snapshot.changelog_manifest_list is not None
     if needed is None:
-        return set()
+        if store.options.changelog_producer != "none":
+            return set()
+        # of a compaction: Java finds there what to delete with the changelog, and keeps it as well
+        needed, may_be_missing = (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size), True
     try:
         manifests = store.manifests.read_list(*needed)
     except FileNotFoundError:
-        if snapshot.changelog_manifest_list is None:
+        if not may_be_missing:
             raise
         return set()  # as that of the first snapshot of a branch
     return {store.paths.manifest(needed[0]), *_manifest_paths(store, manifests)}
