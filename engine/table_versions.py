@@ -116,7 +116,7 @@ class Tags(_Kept):
         return self._neighbour(next_tag(self._store, name))
 
     def rollback(self, name: str, *, force: bool = False, dry_run: bool = False) -> RollbackPlan:
-        """Take the table back to a tag; later snapshots and tags go for good. See ``roll_back_to``."""
+        """Reset the table to a tag; later snapshots and tags are deleted permanently. See ``roll_back_to``."""
         return roll_back_to(self._table.files, self._store.snapshots.tag(name), force=force, dry_run=dry_run)
 
     def diff(self, name: str, after: str | int = LATEST) -> Difference:
@@ -296,19 +296,19 @@ def snapshot_history(store: TableStore, limit: int | None = None) -> Sequence[Sn
 
 
 def roll_back_to(table: FileTable, target: Snapshot, *, force: bool = False, dry_run: bool = False) -> RollbackPlan:
-    """Take a table back to an older snapshot; later snapshots and tags go for good, and files that only they use.
+    """Reset a table to an older snapshot; later snapshots and tags, and files only they use, are deleted permanently.
 
-    With a log the older rows become the newest by a commit, which its readers follow, since records of a log stay.
-    Later tags go; later snapshots go when they expire.
+    With a log, a commit restores the older rows, which readers of the log follow, since records of a log stay. Then
+    later tags are deleted, and later snapshots stay until they expire.
 
     Args:
         table: the table.
         target: of the same branch.
-        force: also when a stream has just written, or named readers are further: these are set back.
-        dry_run: only say what would go.
+        force: also when a stream has just written, or named readers have read later snapshots: these are set back.
+        dry_run: only return what would be deleted.
 
     Returns:
-        What went, or would go.
+        What was deleted, or would be.
 
     Raises:
         InvalidInputError: the rollback would cost another reader or writer its state, and ``force`` is not given.

@@ -268,7 +268,7 @@ class TableStore:
         return uuid_of(self.schema)
 
     def life(self) -> str:
-        """Id of what is in the directory of the branch now: of the branch's creation, or of the opened table."""
+        """Incarnation: an id that changes when the branch, or main's table, is deleted and created again; "": none."""
         is_main_directory = self.paths.branch == MAIN_BRANCH
         return ("" if is_main_directory else creation_id(self.io, self.paths)) or self.table_uuid or ""
 

@@ -1,10 +1,10 @@
 """One micro-batch of a job: what ``foreachBatch`` calls with the ranges that the source planned.
 
-1. Each range is looked at: tables, schema parts, truncates (``scan``); records are kept while they fit into memory.
-2. By table (``planning``): the table is made, or passes through the schema parts (``tables``).
-3. Tables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
-   only the tables that miss it.
-4. A table that fails is parked: where its records go on is kept (``state``), and the others do not notice.
+1. Scan each range for tables, schema parts and truncates (``scan``); keep its records while they fit into memory.
+2. Create each table, or apply the schema parts to it (``planning``, ``tables``).
+3. Write and commit the tables in parallel threads (``writers``), each with this batch's id. So a replay writes only the
+   tables that lack the batch.
+4. Park each table that fails: its next offset is saved (``state``), and other tables are unaffected.
 """
 
 import logging
@@ -170,7 +170,7 @@ class CdcBatches:
         return report
 
     def close(self) -> None:
-        """Wait for what runs beside the batches."""
+        """Stop the threads that write tables, and close sessions and consumers."""
         self._writers.close()
         self._pool.shutdown()
         self._consumers.close()
@@ -356,7 +356,7 @@ class CdcBatches:
             parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets, at=at)
         self._state.park(work.name, parked)
         logger.error(
-            "a table is parked, the others go on: table=%s batch=%d reason=%s%s",
+            "a table is parked, other tables continue: table=%s batch=%d reason=%s%s",
             work.name, batch_id, reason, "" if "fix=" in reason else f" fix='fluvial cdc resume {work.name}'",
             exc_info=not isinstance(error, FluvialError),
         )  # fmt: skip

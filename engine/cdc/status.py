@@ -34,7 +34,7 @@ class TableStatus:
     fix: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The fields as JSON values, as ``fluvial cdc status --json`` prints them."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -109,7 +109,7 @@ def _skip_position(table: str, found: CdcTableState) -> TopicPosition:
     if len(positions) != 1:
         shown = ", ".join(f"{topic}/{partition}" for topic, partition in positions)
         raise InvalidInputError(
-            f"an offset means nothing without its partition: table={table} partitions={shown} "
+            f"--until needs one partition, and the table waits in several: table={table} partitions={shown} "
             "fix='correct the records, then resume the table'"
         )
     return positions[0]

@@ -92,7 +92,7 @@ class CdcTables:
         return self.catalog.table(self.full_name(name))
 
     def drop(self, name: str) -> None:
-        """Remove the table, if it is there."""
+        """Drop a target table with its files and log; a missing table is fine. Raises: UnavailableError."""
         self.catalog.drop_table(self.full_name(name), if_exists=True)
 
     def prepare(

@@ -210,7 +210,7 @@ def status(chosen: Chosen, as_json: bool) -> None:
 @click.argument("table")
 @_with_job
 def resume(chosen: Chosen, table: str) -> None:
-    """Let a parked table go on where it stopped, with the job's next batch."""
+    """Resume a parked table at its saved offset, with the job's next batch."""
     state = cdc_state(*chosen)
     check_known(state, table, parked=True)
     state.ask("resume", table, at_ms=int(time.time() * 1000))
@@ -221,9 +221,9 @@ def resume(chosen: Chosen, table: str) -> None:
 @click.option("--until", type=click.IntRange(min=0), required=True, metavar="OFFSET", help="First offset to read.")
 @_with_job
 def skip(chosen: Chosen, table: str, until: int) -> None:
-    """Let a parked table go on without the record that it cannot read.
+    """Resume a parked table without the record that it cannot read.
 
-    Records from that one up to the offset are left out for good. Those before it, which wait with it, are written.
+    Records from that one up to the offset are skipped permanently. Waiting records before it are written.
     """
     state = cdc_state(*chosen)
     gone = skipped(table, check_known(state, table, parked=True), until)

@@ -131,7 +131,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "copy": "Create a table with the columns, keys, options and newest rows of another; its log, if any, is new.",
     "create-branch": "Make a branch: the same table with snapshots, schemas and tags of its own. No row is copied.",
     "create-consistent-tag": (
-        "Give one moment of several tables a name: the same tag in each, at snapshots that belong together."
+        "Create the same tag in several tables, at snapshots that belong to the same micro-batch."
     ),
     "create-savepoint": "Compact a table, and keep the state of then until the savepoint is deleted.",
     "create-tag": "Give a snapshot a name, which keeps it until the tag is deleted.",
@@ -205,7 +205,7 @@ ACTIONS: Final[Mapping[str, str]] = {
         "Add missing indexes to data files, according to the table's options; no data is rewritten."
     ),
     "rollback": (
-        "Take a table back to an older state; later snapshots and tags go for good, and the files that only they use."
+        "Reset a table to an older state; later snapshots and tags, and files only they use, are deleted permanently."
     ),
     "rollback-to-as-latest": "Restore the rows of an older state by a new commit; the history is kept.",
     "rollback-to-cut": (

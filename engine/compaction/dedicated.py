@@ -89,7 +89,7 @@ class DedicatedCompaction:
                 self._given_up_at = newest
                 logger.warning(
                     "the job that compacts makes no progress, the batch continues: table=%s runs=%d stop_trigger=%d "
-                    "waited_s=%.0f fix='look after fluvial compact --watch, or set write.backpressure=off'",
+                    "waited_s=%.0f fix='check that fluvial compact --watch runs, or set write.backpressure=off'",
                     self._table.name, debt.most_runs, stop, self._timeout_s,
                 )  # fmt: skip
                 return

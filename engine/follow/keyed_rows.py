@@ -1,9 +1,8 @@
 """Rows by key, in memory: an index of keys over immutable chunks of Arrow.
 
-A change appends its rows as a chunk and points the index to them. What is not pointed to any more is dropped when there
-is as much of it as there are rows, and small chunks are joined. Readers of single rows need no lock.
-
-Immutable rows in Arrow, of which single ones are read in a microsecond or two, as Python values.
+A change appends its rows as a chunk and points the index to them. Rows without an index entry are dropped when there
+are as many of them as rows with one; small chunks are merged. Reading a single row as Python values takes a microsecond
+or two, and no lock.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -60,7 +60,7 @@ class AfterCommit:
 
     @contextmanager
     def emitting(self, origin: CommitOrigin | None, identifier: int, rows: object) -> Iterator[None]:
-        """Around the writing of rows: events say that it begins, and that it failed."""
+        """Report the begin of a write on entry, and its failure on error, to the listeners of lineage."""
         if origin is None or self._recorder is None:
             yield
             return

@@ -1,6 +1,6 @@
-"""A range of a table's log as the table's rows.
+"""Reads a range of a table's log as rows of the table.
 
-The columns of a table in the records of its log, which have the names and types at the time of writing.
+Records have the names and types that the columns had when they were written; they are converted to the present ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

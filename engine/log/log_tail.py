@@ -1,14 +1,11 @@
 """The tail of a bucket's log merged over the bucket's files: the task side of a union read.
 
 The records become level-0 files in a temporary directory, written as a writer of the table would: with higher sequence
-numbers than the rows below, each key once per file, in at most ``write-buffer-size`` of memory. Then the table's and
-the temporary files are read together like any split, so merge engines, row kinds and ``sequence.field`` work as always.
-Records of an exact log are rows after merging: these replace the rows of the files.
+numbers than the rows of the files, each key once per file, in at most ``write-buffer-size`` of memory. Then the table's
+and the temporary files are read together as one split, so merge engines, row kinds and ``sequence.field`` apply.
 
-The tail of an exact log over a bucket's files: its records are final rows, so the last one of a key wins.
-
-Records were merged by the table's merge engine before they were written. So the rows of the files are merged among
-themselves, and each result is replaced or deleted by the tail's record of the same key.
+The records of an exact log were merged by the table's merge engine before they were written. So the rows of the files
+are merged among themselves, and the tail's last record of a key replaces or deletes the merged row of that key.
 """
 
 from collections import defaultdict

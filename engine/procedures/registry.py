@@ -81,7 +81,10 @@ class Parameter:
         )
 
     def of_program(self, value: object) -> object:
-        """The same for a value from Python, where texts may be of other types that read as one, such as paths."""
+        """Convert a value from Python, where other objects than ``str`` may stand for a text, such as paths.
+
+        Raises: InvalidInputError, as ``accepted``.
+        """
         is_plain = value is None or isinstance(value, str | int | float)
         return self.accepted(value) if is_plain or self.kind is not ParameterKind.TEXT else value
 

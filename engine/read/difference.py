@@ -13,7 +13,7 @@ from lsm.row_kind import ROW_KIND_SYMBOLS
 
 
 class Difference(ArrowStream):
-    """What must be done to the rows of one state to get those of another. It can be read as often as wanted."""
+    """The changes that turn the rows of one state into the rows of another. Can be iterated several times."""
 
     def __init__(self, found: TableDiff) -> None:
         """Made by ``Table.diff``."""
@@ -26,7 +26,7 @@ class Difference(ArrowStream):
 
     @property
     def columns(self) -> tuple[ColumnChange, ...]:
-        """The columns that are not the same in both states; ``str`` of one is a line for people."""
+        """The columns that differ between the states; ``str`` of a column change is a line of text."""
         return self._found.columns
 
     @property
@@ -35,7 +35,7 @@ class Difference(ArrowStream):
         return self._found.table.schema.arrow_schema.append(pa.field(ROW_KIND_COLUMN, pa.string(), nullable=False))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The changes (``+I -U +U -D``), bucket by bucket in key order; what is equal is left out."""
+        """The changes (``+I -U +U -D``), bucket by bucket in key order, without the rows that are equal."""
         for rows, kinds in self._found.changes():
             texts = ROW_KIND_SYMBOLS.take(pa.array(np.asarray(kinds)))
             yield pa.RecordBatch.from_arrays([*rows.columns, texts], schema=self.schema)
@@ -49,5 +49,5 @@ class Difference(ArrowStream):
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def summary(self) -> DiffSummary:
-        """How many rows came, went and changed, and how many values of each column changed. Reads all changes."""
+        """Counts of inserted, deleted and updated rows, and of updated values by column. Reads all changes."""
         return summarized(self._found)

@@ -203,7 +203,7 @@ def branch_off(name: str, rows: ModelRows) -> Callable[..., ModelTable | None]:
 
 
 def branch_deleted(name: str) -> Callable[..., ModelTable | None]:
-    """A branch goes."""
+    """Delete a branch."""
     return lambda table: None if table.main == name else table.without_branch(name)
 
 

@@ -230,7 +230,7 @@ class _Times:
 
     @classmethod
     def of(cls, found: Mapping[int, int]) -> "_Times":
-        """Of epoch milliseconds by version."""
+        """Commit times from epoch milliseconds by version (snapshot id)."""
         known = sorted(found)
         times = pa.array(np.array([found[each] for each in known], np.int64) * 1000, _TIME)
         return cls(np.array(known, np.int64), times)

@@ -1,7 +1,6 @@
 """A Spark session that suits pipelines: small batches with little delay, the same interpreter everywhere, no jars.
 
-Every setting here gives way to what the user gave, be it in ``conf``, in spark-defaults.conf or on the command line
-of spark-submit.
+Settings of the user (``conf``, spark-defaults.conf, ``spark-submit --conf``) override these defaults.
 """
 
 import os
@@ -125,7 +124,7 @@ def session(
 
 
 def submit_settings(*, is_local: bool) -> dict[str, str]:
-    """What a session that is not made by ``session`` needs to be as fast: for spark-submit and spark-defaults.conf.
+    """The settings that make a session of spark-submit or spark-defaults.conf as fast as one of ``session``.
 
     Args:
         is_local: for a local master, with checkpoints on a local disk.

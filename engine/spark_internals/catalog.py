@@ -21,7 +21,7 @@ from engine.spark_internals.session import jvm_of, jvm_session
 from lsm.errors import InvalidInputError
 
 TESTED: Final = ("4.2", "4.3")
-"""Releases of Spark whose inside is known."""
+"""Spark releases whose internal APIs this module was tested with."""
 
 _WITHOUT: Final = "fix='fluvial.sql(spark, ...) and format(\"fluvial\") work without it'"
 _CATALOG: Final = "org.apache.spark.sql.connector.catalog."
@@ -46,11 +46,11 @@ def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None
         version: of PySpark.
 
     Raises:
-        InvalidInputError: a release that is not known, or a session of Spark Connect.
+        InvalidInputError: the release is not among ``TESTED``, or the session is one of Spark Connect.
     """
     if not version.startswith(tuple(f"{each}." for each in TESTED)):
         raise InvalidInputError(
-            f"a catalog in Spark's own SQL needs a Spark whose inside is known: spark={version} "
+            f"unsupported Spark version for a catalog in Spark's own SQL: spark={version} "
             f"known={', '.join(TESTED)} {_WITHOUT}"
         )
     if jvm_session(spark) is None:
@@ -452,12 +452,12 @@ def _names_of(kind: Any) -> Iterator[str]:
 
 @contextmanager
 def known_inside() -> Iterator[None]:
-    """Raises: InvalidInputError: a member of Spark's is not there, or is another than in known releases."""
+    """Translate errors of the block. Raises: InvalidInputError: an internal member of Spark is missing or differs."""
     try:
         yield
     except (Py4JError, AttributeError, StopIteration, TypeError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InvalidInputError(
-            f"a catalog in Spark's own SQL needs the inside of Spark as it is released: spark={pyspark.__version__} "
+            f"Spark's internal classes differ from the released ones: spark={pyspark.__version__} "
             f"reason='{reason}' {_WITHOUT}"
         ) from error

@@ -87,7 +87,7 @@ class StreamLog:
             kept_ranges(store, self._log, wanted, earliest=self.earliest())
 
     def record_bytes(self, here: Mapping[int, int], goal: Mapping[int, int]) -> int:
-        """Approximate size of a record, from a sample taken once."""
+        """Average size of a record in bytes, from one sample that is taken at the first call."""
         if self._record_bytes is None:
             for bucket, end in goal.items():
                 start = max(here.get(bucket, 0), end - _SAMPLE_RECORDS)

@@ -3,10 +3,9 @@
 Spark stores the end of every batch in its checkpoint and asks for the partitions between two ends, again after a
 restart. ``plan`` decides where a batch ends, from the table's state in ``watch``.
 
-Consumers that a task leaves to the next one in its process: a new one starts threads and connects to brokers.
-
-Spark keeps its Python workers between tasks, and any bucket may come next. So they are idle between two ranges, and
-fetch nothing; where no task comes any more they are closed.
+A new consumer starts threads and connects to brokers, so a task leaves its consumers to the next task of its Python
+worker, whose bucket may be another one. An idle consumer has no assignment and fetches nothing; consumers that no task
+has used for a while are closed.
 """
 
 import os
@@ -41,7 +40,7 @@ _Login = tuple[KafkaProperties, KafkaEnvironment]
 
 
 class _Held:
-    """What one process holds."""
+    """The consumers of one process."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -55,11 +54,11 @@ class TaskConsumers:
     """Idle consumers by cluster and login. Thread-safe; in a forked process it is empty."""
 
     def __init__(self, idle_s: float = _IDLE_S, now_s: Callable[[], float] = time.monotonic) -> None:
-        """None yet.
+        """Without a consumer.
 
         Args:
-            idle_s: time after which unused ones are closed, to within twice as much.
-            now_s: a clock.
+            idle_s: seconds after which unused consumers are closed; it may take up to twice as long.
+            now_s: a monotonic clock.
         """
         self._idle_s, self._now_s = idle_s, now_s
         self._held = _Held()
@@ -85,7 +84,7 @@ class TaskConsumers:
         return consumers
 
     def close(self) -> None:
-        """Close them all; others may be made afterwards."""
+        """Close all consumers; ``of`` may create new ones afterwards."""
         with self._held.lock:
             closing, self._held.by_login = self._held.by_login, []
         for _, each in closing:
@@ -107,7 +106,7 @@ _HERE: Final = TaskConsumers()
 
 
 def consumers_of(properties: KafkaProperties) -> IdleConsumers:
-    """Those of this process for a cluster under a login."""
+    """The idle consumers of this process for a cluster under a login."""
     return _HERE.of(properties)
 
 

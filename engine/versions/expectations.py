@@ -49,19 +49,19 @@ class Checked(Protocol):
 
 
 class ExpectationError(InvalidInputError):
-    """Rows are not as they must be; the message has each condition that failed, with counts and examples."""
+    """Rows violate an expectation; the message has each violated condition, with counts and examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one expectation."""
+    """The result of one expectation."""
 
     expectation: str
     passed: bool
-    row_count: int | None = None  # that were looked at; None: it is not about single rows
-    failed_count: int | None = None  # of these
-    examples: tuple[Mapping[str, Any], ...] = ()  # of these, key columns and those that the condition names
-    facts: str = ""  # values of the aggregates, or what a function said
+    row_count: int | None = None  # rows that were checked; None: the condition is not about single rows
+    failed_count: int | None = None  # rows that fail the condition
+    examples: tuple[Mapping[str, Any], ...] = ()  # rows that fail: key columns and columns of the condition
+    facts: str = ""  # values of the aggregates, or the text that a function returned
 
     def __str__(self) -> str:
         if self.passed:
@@ -69,7 +69,7 @@ class Outcome:
         if self.failed_count is None:
             return f"{self.expectation}: is not true{f', {self.facts}' if self.facts else ''}"
         rows = ", ".join(str(dict(each)) for each in self.examples)
-        return f"{self.expectation}: {self.failed_count} of {self.row_count} rows are not so, as {rows}"
+        return f"{self.expectation}: {self.failed_count} of {self.row_count} rows fail, such as {rows}"
 
 
 @dataclass(frozen=True)
@@ -124,17 +124,20 @@ def check_expectations(
     snapshot_id: int | None = None,
     spark: "SparkSession | None" = None,
 ) -> list[Outcome]:
-    """What comes of each expectation, in their order.
+    """Check expectations of a table.
 
     Args:
-        table: opened.
-        expect: conditions in SQL, and functions of the table.
-        snapshot_id: that the rows are of; None: the newest. Functions read what they like.
-        spark: computes the conditions, any that Spark knows; None: they are computed here, where columns are compared
-            with literals, and aggregates are count, sum, avg, min and max of columns.
+        table: the table, opened.
+        expect: conditions in SQL, and functions that take the table.
+        snapshot_id: the snapshot whose rows the conditions see; None: the newest. Functions choose what they read.
+        spark: computes the conditions, with every function of Spark; None: they are computed in this process, which
+            can compare columns with literals, and has the aggregates count, sum, avg, min and max of columns.
+
+    Returns:
+        One outcome for each expectation, in their order.
 
     Raises:
-        InvalidInputError: a condition that cannot be read, or needs Spark.
+        InvalidInputError: a condition cannot be parsed, or needs Spark.
     """
     conditions = {index: _Condition(each) for index, each in enumerate(expect) if isinstance(each, str)}
     run = _by_arrow if spark is None else _by_spark

@@ -48,7 +48,7 @@ logger = logging.getLogger("fluvial.batch")
 
 UPDATES: Final = "updates"
 REPLACED: Final = "replaced"
-"""Facts of results: rows of kind +U, and of kind -U."""
+"""Names of facts of a result: the number of rows of kind +U, and of kind -U."""
 
 _REUSES_WORKERS: Final = "SPARK_REUSE_WORKER"
 """Environment of a Python worker that Spark keeps for further tasks (``spark.python.worker.reuse``)."""

@@ -1,4 +1,4 @@
-"""Where one batch goes: the table at a branch and at a schema that holds the rows."""
+"""Resolves the destination of a batch: the table at its branch, with a schema that has all columns of the rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

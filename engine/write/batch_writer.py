@@ -54,7 +54,7 @@ RunParts = Callable[[BatchSpec], Iterable[BucketResult]]
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _REST: Final = "-rest"
-"""Behind the user of a batch of which another writer published some buckets: the user of the others."""
+"""Suffix of the commit user for the remaining buckets of a batch of which another writer published some."""
 
 
 class BatchWriter:
@@ -79,9 +79,9 @@ class BatchWriter:
             log: the table's log, None without one (or with change tracking switched off).
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             tracks_changes: False: streams do not get these rows; then there must be no log either.
-            run: of a streaming query, which is refused what it does once another run has taken over.
-            began_at: of a batch job that is tried again: the ``began_at`` of the writer before.
-            kept: writers of the log that stay open, for one that writes where it runs.
+            run: the run of a streaming query; its commits are refused once a newer run has taken over.
+            began_at: ``began_at`` of the previous attempt, for a batch job that is retried.
+            kept: Kafka producers to reuse between batches, when the rows are written in this process.
             observe: called with each step.
         """
         self._table, self._store, self._kept = table, table.store, kept
@@ -101,7 +101,7 @@ class BatchWriter:
 
     @property
     def began_at(self) -> int | None:
-        """Of a batch job, the snapshot after which others may have published a part of it; None: none is in the log."""
+        """Snapshot id after which others may have published a part of this batch job; None: the log has no part."""
         return self._began_at
 
     @cached_property
@@ -253,7 +253,7 @@ class BatchWriter:
         return merged_offsets(known, self._corrected)
 
     def _recover(self, batch_id: int) -> Mapping[int, BucketResult]:
-        """Slices of this batch that an earlier run committed to the log; only the first batch of a run has any."""
+        """Slices of this batch that an earlier run committed to the log; empty after the first batch of a run."""
         if self._adopted is None:
             self._adopted = {}
             if self._log is not None:
@@ -262,7 +262,7 @@ class BatchWriter:
         return self._adopted
 
     def _log_what_bypassed_it(self) -> None:
-        """The log first gets what it lacks, or says so: the batch builds on it."""
+        """Bring the log up to date with the table before the batch is written; raises if it cannot."""
         if self._log is not None:
             self._sync = self._sync or LogSync(self._table, self._log, check=self._check_writer)
             if self._sync.complete(self.live.snapshot):

@@ -47,7 +47,7 @@ class Housekeeping:
         """Start making tags and savepoints by the clock, if the table has such.
 
         Args:
-            store: to look after.
+            store: the table.
             checkpoint: of the query that writes the table, to be kept with savepoints.
             every_ms: time between two looks.
             check: raises ConflictError when this writer may not change the table any more: nothing is deleted or made.

@@ -89,7 +89,8 @@ class StreamSink:
     """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
 
     newest: ClassVar[WeakValueDictionary[tuple[str, ...], "StreamSink"]] = WeakValueDictionary()
-    """Of this process, by table and query: one that was not closed has threads until Java lets it go."""
+    """Newest sink of each (table, query) in this process. An unclosed sink keeps its threads until Py4J drops its last
+    reference to it."""
 
     def __init__(
         self, table: FileTable, options: WriterOptions, observe: Observer, refuse: Refuse | None = None

@@ -1,10 +1,9 @@
-"""What a planner wants to know of a column, gathered batch by batch.
+"""Statistics of columns for a planner, gathered batch by batch.
 
-Source: Paimon ColStats; Spark's ANALYZE TABLE, whose rules it follows: no bounds of texts and bytes.
+The rules are those of Spark's ANALYZE TABLE: texts and bytes have no bounds. Distinct values are counted by a
+HyperLogLog sketch of 16 kB, with a standard error of 0.8 %.
 
-How many different values there are, by a sketch of 16 kB: HyperLogLog. Its standard error is 0.8 %.
-
-Source: Flajolet and others, HyperLogLog (2007); the estimate, which has no bias at any size, is of Ertl (2017).
+Source: Paimon ColStats; Flajolet and others, HyperLogLog (2007); Ertl (2017), an estimate without bias at any size.
 """
 
 import math

@@ -156,7 +156,7 @@ class HiveNames:
 
     @property
     def keeps_places(self) -> bool:
-        """Yes: Paimon's Hive catalog, too, looks where the entry says."""
+        """True: the location in the metastore is authoritative, as in Paimon's Hive catalog."""
         return True
 
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:

@@ -73,7 +73,7 @@ class RestServer:
 
     @cached_property
     def _prefix(self) -> str:
-        """Between the version of the interface and what is asked."""
+        """Start of all request paths: ``/v1``, and the server's ``prefix`` if its configuration has one."""
         found = self._get("/v1/config", {"warehouse": self.warehouse}) or {}
         settings = {**(found.get("defaults") or {}), **(found.get("overrides") or {})}
         prefix = settings.get("prefix")

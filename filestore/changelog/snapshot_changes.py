@@ -66,7 +66,7 @@ class ChangeSplit:
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
-        """All files to read."""
+        """All files that the split reads: added files, then the states before and after."""
         return (*self.added, *(file for state in (*self.before, *self.after) for file in state.files))
 
 

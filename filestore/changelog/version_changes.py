@@ -74,7 +74,7 @@ class VersionSplit:
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
-        """All files to read."""
+        """All files that the split reads: what was there before the first version, then the added files."""
         if self.step is not None:
             return self.step.files
         return (

@@ -1,11 +1,8 @@
 """The order that rows get: which columns decide, how, and the place of each row by a sample of all.
 
-The values of a column are replaced by their ranks in the sample, so that a curve divides rows evenly, however values
-are distributed. Places need not be exact: they decide where a row lies, never whether it is there.
-
-Space-filling curves: a point of a grid to its place on a line, for many points at once.
-
-Coordinates are (n,) arrays of unsigned 64-bit integers below ``2**bits``, one for each of d columns, and
+The values of a column are replaced by their ranks in the sample, so that a space-filling curve divides rows evenly,
+however values are distributed. Positions on the curve may be approximate: they decide where a row is stored, never
+whether it is. Coordinates are (n,) arrays of unsigned 64-bit integers below ``2**bits``, one for each of d columns, and
 ``d * bits <= 64``.
 """
 

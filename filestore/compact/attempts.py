@@ -1,10 +1,9 @@
-"""Notes of compactions that have begun, so that one that killed its process is not tried again unchanged.
+"""Notes of started compactions, so that a compaction that killed its process is not retried unchanged.
 
-A note is a small file of its own in a directory beside ``snapshot/``, where no reader of the layout looks. It is made
-before the first file is read and removed when the task ends, with an error too; a process that is killed, for the
-memory that it took as a rule, leaves it. The next attempt on the same files has half the memory for each such death.
-After ``MOST_DEATHS`` of them the files are left alone for an hour at a time, unless a user asks for a full compaction.
-Notes that are left when their files are gone are orphans.
+A note is a small file in a directory beside ``snapshot/``, where no reader of the layout looks. It is written before
+the first file is read, and deleted when the task ends or fails; a killed process, usually for its memory, leaves it.
+The next attempt on the same files has half the memory for each such death. After ``MOST_DEATHS`` deaths, the files are
+attempted once an hour, unless a user asks for a full compaction. Notes whose files were deleted are orphans.
 """
 
 import json
@@ -33,7 +32,7 @@ logger = logging.getLogger("fluvial.compaction")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deaths:
-    """Attempts on the same files that did not live to end."""
+    """Attempts on the same files whose process was killed before they ended."""
 
     count: int
     last_ms: int  # when the newest one began
@@ -42,12 +41,12 @@ class Deaths:
 
     @property
     def is_final(self) -> bool:
-        """Whether the files are left alone for a while."""
+        """Whether compaction skips the files for ``PAUSE_MS``."""
         return self.count >= MOST_DEATHS
 
 
 def deaths_of(store: TableStore) -> Mapping[str, Deaths]:
-    """What died, by the fingerprint of its files; empty when it cannot be seen."""
+    """Killed attempts by the fingerprint of their files; empty when the notes cannot be read."""
     found: dict[str, Deaths] = {}
     with suppress(FluvialError, OSError):
         for name in store.io.list_names(_directory(store)):
@@ -61,12 +60,15 @@ def deaths_of(store: TableStore) -> Mapping[str, Deaths]:
 
 
 def worth_trying(store: TableStore, tasks: Sequence[CompactionTask], *, insists: bool) -> list[CompactionTask]:
-    """The tasks with their deaths, without those that are left alone for now.
+    """Note on each task how many attempts on its files were killed, and leave out the tasks that pause.
 
     Args:
-        store: of the tasks.
-        tasks: that were picked.
-        insists: leave none out.
+        store: the table of the tasks.
+        tasks: the picked tasks.
+        insists: ignore pauses, because a user asked for a full compaction.
+
+    Returns:
+        The tasks to run, in the given order.
     """
     deaths = deaths_of(store) if tasks else {}
     if not deaths:
@@ -79,7 +81,8 @@ def worth_trying(store: TableStore, tasks: Sequence[CompactionTask], *, insists:
             continue
         pauses = found.is_final and not insists and store.clock.now_ms() - found.last_ms < PAUSE_MS
         logger.warning(
-            "compaction died before, probably for memory: table=%s bucket=%d files=%d bytes=%d deaths=%d next=%s",
+            "previous compaction was killed, probably out of memory: table=%s bucket=%d files=%d bytes=%d deaths=%d "
+            "next=%s",
             store.name, task.bucket, len(task.files), task.size_bytes, found.count,
             "in an hour" if pauses else "now, with less memory",
         )  # fmt: skip

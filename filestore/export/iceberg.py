@@ -3,9 +3,9 @@
 As with Delta Lake, files are written before the metadata that names them, under names that say their content. Metadata
 is pyiceberg's, its versions are numbered files, each created exclusively: of two exports one wins. Readers find the
 newest by the hint, as in a Hadoop catalog; an export finds it by the names of the files.
-Source: Iceberg spec "Table Metadata", "File System Tables".
+pyiceberg reads and writes the metadata through Fluvial's file systems.
 
-The files of an Iceberg table as pyiceberg reads and writes them, on the file systems of Fluvial.
+Source: Iceberg spec "Table Metadata", "File System Tables".
 """
 
 import re

@@ -1,11 +1,8 @@
-"""One line of the table's history, main's or a branch's, as snapshots of Iceberg.
+"""The history of one branch as snapshots of Iceberg.
 
-Each snapshot since the one that is shown becomes one of Iceberg's, with the manifests of the one before but for what it
-changes. A line that cannot be followed begins again with its newest snapshot.
-
-The manifests of a snapshot, and what becomes of them when files are added and removed.
-
-A removed file costs the manifests that can hold it, by partition and bucket, and no others. Small manifests are merged.
+Each snapshot since the one that the metadata shows becomes a snapshot of Iceberg, with the manifests of its predecessor
+except for its changes. A history with missing snapshots begins again with its newest one. To remove a file, only the
+manifests that can hold it are rewritten, chosen by partition and bucket. Small manifests are merged.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,11 +1,9 @@
 """Filters as callers give them: SQL text, an expression of PyArrow, or a predicate that was parsed before.
 
-PyArrow's expressions as trees that can be looked into.
-
-PyArrow shows no part of an expression, but pickles it: an Arrow file with the constants as columns and the tree as
-metadata of the schema, in prefix order with repeated keys. PyArrow's own dict of the metadata drops the repetitions, so
-they are read from Arrow's C data interface. An expression that is not understood is None: then nothing is left out for
-it, and Arrow applies it to every row.
+PyArrow has no API for the parts of an expression, but pickles it: an Arrow file with the constants as columns and the
+tree as metadata of the schema, in prefix order with repeated keys. PyArrow's own dict of the metadata drops the
+repetitions, so they are read from Arrow's C data interface. An expression that cannot be translated becomes None: then
+no file is skipped for it, and Arrow applies it to every row.
 """
 
 import ctypes

@@ -1,9 +1,7 @@
 """Pruning of partitions, buckets and files by a filter, before rows are read.
 
-Which files may hold keys that a filter wants, for many files at once.
-
-Only what columns decide fast: comparisons and value lists of numbers, dates, times and texts. What stays is tested file
-by file, see ``pruning``, so a file that stays for nothing costs time and nothing else.
+Files are first pruned by their key ranges, many files at once: by comparisons and value lists of numbers, dates, times
+and texts. The files that remain are tested one by one. A file that is kept needlessly costs time, never a wrong row.
 """
 
 from collections.abc import Callable, Sequence

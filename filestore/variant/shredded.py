@@ -1,12 +1,10 @@
-"""Shredded VARIANT values, put together: parts of them are columns of their own.
+"""Reassembles shredded VARIANT values, of which some fields are stored as columns.
 
 A group has ``value``, the encoded rest, and ``typed_value``: a column of one type, a group for each field of an object,
-or a list of such groups. Where both are null there is no value; an object may have fields in both.
-Source: parquet-format VariantShredding; Paimon and Spark write what it says.
+or a list of such groups. Where both are null there is no value; an object may have fields in both. The metadata of a
+value is a list of names; objects refer to their fields by index in it.
 
-The names in the metadata of VARIANT values: each row has a list of them, and objects name fields by places in it.
-
-Source: parquet-format VariantEncoding, "Metadata encoding".
+Source: parquet-format VariantShredding, as Paimon and Spark write it; VariantEncoding, "Metadata encoding".
 """
 
 from dataclasses import dataclass

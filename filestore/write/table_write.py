@@ -1,6 +1,6 @@
 """The writer of a task: rows of any partition and bucket in, files of each bucket out, within one memory budget.
 
-Finishing the files of many buckets side by side: most of the time goes to the file format and the disk.
+Files of several buckets are finished in parallel threads, since encoding and the disk take most of the time.
 """
 
 import os

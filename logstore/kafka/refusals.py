@@ -1,9 +1,8 @@
-"""What brokers refuse for good: a login, a certificate, a right. With the option or the access list to change.
+"""Permanent refusals of brokers: of a login, a certificate or a right. Errors name the option or access list to change.
 
-The client reports a refused login or certificate beside the call, again and again, and the call itself only times out;
-a missing right is the error of the call. Neither passes with time: the error says what to change.
-
-Why a certificate is refused: the client says only that it is. Asked of the broker itself, when that has happened.
+The client reports a refused login or certificate through its error callback, again and again, and the call itself only
+times out; a missing right is the error of the call. Retrying helps with neither. The client does not say why it refuses
+a certificate, so the reason is then found by a TLS handshake with the broker.
 """
 
 import re

@@ -127,7 +127,7 @@ class BytesPart:
         return changed
 
     def to_arrow(self) -> pa.Array:
-        """The chosen rows of the source."""
+        """(n,) values of this part's rows, in its order."""
         return self.source if self.rows is None else self.source.take(pa.array(self.rows))
 
 

@@ -263,7 +263,7 @@ def _clash(table: SurveyedTable, others: Sequence[str]) -> str:
 
 
 def survey_json(found: Survey) -> dict[str, Any]:
-    """For ``--json``."""
+    """The survey as JSON values, as ``fluvial plan --from-topics --json`` prints it."""
     return {
         "tables": [
             {

@@ -27,7 +27,7 @@ class ShownDifference:
     sql: str
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The difference as JSON values, as ``fluvial cdc verify --json`` prints it."""
         columns = {name: {"source": one, "table": other} for name, (one, other) in self.columns.items()}
         return {"kind": self.kind, "key": dict(self.key), "columns": columns, "rows": self.counts, "sql": self.sql}
 

@@ -24,8 +24,8 @@ PATTERN: Final = "subscribePattern"
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "subscribe": "name the topics in subscribePattern",
     "startingOffsets": "leave it out: topics are read from their beginning, or no table would equal its source",
-    "endingOffsets": "fluvial cdc run --once takes what is there, and ends",
-    "failOnDataLoss": "leave it out: a table whose records are gone waits, the others go on",
+    "endingOffsets": "fluvial cdc run --once reads to the present end of the topics, and stops",
+    "failOnDataLoss": "remove it: a table whose records have expired is parked, and the other tables continue",
     "key.columns": "leave it out: keys are those of the records; names: [{from: ..., key: [...]}] chooses others",
     "update-before": "leave it out: tables without a key get rows before updates by themselves",
     "epoch-units": "declare the columns with their precision, each: {TABLE: {columns: {at: TIMESTAMP(3)}}}",
@@ -38,7 +38,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "on-bad-record": "set dead-letters of the database to a topic, or leave it out",
     "dead-letter.topic": "set dead-letters of the database",
 }
-"""Options of fluvial-kafka that mean nothing for a whole database: what to do instead."""
+"""Options of fluvial-kafka that a whole database does not take, each with what to do instead."""
 
 
 class CdcSourceConfig(Section):
@@ -103,7 +103,7 @@ class NameRuleConfig(Section):
     """Name of the table: {1} is a group of the expression, {schema} and {table} are known. Without a placeholder all
     tables that match become one."""
     add: Options = Field(default_factory=dict)
-    """Constant columns, which tell joined tables apart: {shard: '{1}'}."""
+    """Constant columns, to distinguish source tables that are merged into one table: {shard: '{1}'}."""
     key: tuple[str, ...] = ()
     """Key columns instead of the source's."""
 
@@ -250,11 +250,11 @@ class CdcConfig(Section):
     without_key: str = Field(default=COUNT_ROWS, alias="without-key")
     """Tables without a key: count-rows (needs REPLICA IDENTITY FULL), append or skip."""
     on_table_failure: str = Field(default=ISOLATE, alias="on-table-failure")
-    """isolate: the table waits, the others go on; stop: the job fails."""
+    """isolate: park the failing table, and continue with the other tables; stop: fail the job."""
     max_bad: int = Field(default=100, alias="max-bad", ge=0)
-    """Unreadable records of a table in an hour that go to the dead letters; then the table waits."""
+    """Most unreadable records of a table in an hour that are written to the dead letters; then the table is parked."""
     dead_letters: str | None = Field(default=None, alias="dead-letters")
-    """Topic of records that cannot be read; none: the first one stops its table."""
+    """Topic for records that cannot be read; none: the first such record parks its table."""
     commit: CdcCommitConfig = CdcCommitConfig()
     options: Options = Field(default_factory=dict, repr=False)
     """Options of all tables."""

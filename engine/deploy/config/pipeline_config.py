@@ -273,7 +273,7 @@ class PipelineConfig(Section):
 
     @property
     def outputs(self) -> tuple[TargetConfig, ...]:
-        """The target tables, with their merged options."""
+        """The target tables, each with the options of the pipeline and its own; its own win."""
         given = self.targets or (TargetConfig(table=self.target or ""),)
         return tuple(
             _on_branch(

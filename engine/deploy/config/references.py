@@ -38,7 +38,7 @@ class References:
         return node if content is None else ConfigNode(content=self.text(content, node.place), place=node.place)
 
     def text(self, text: str, place: SourceLine) -> str:
-        """One text with its references resolved. Raises: like ``resolved``."""
+        """One text with its references resolved. Raises: the errors of ``resolved``."""
 
         def value_of(match: re.Match[str]) -> str:
             escape, path, name, default = match.groups()

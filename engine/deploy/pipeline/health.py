@@ -29,7 +29,7 @@ _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 
 
 class BatchTimes(Protocol):
-    """How long a micro-batch has taken that runs."""
+    """How long the running micro-batch has taken so far."""
 
     @property
     def batch_seconds(self) -> float:
@@ -45,21 +45,21 @@ class SupervisedPipeline(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the pipeline in the job file."""
 
     @property
     def write(self) -> BatchTimes | None:
-        """Its micro-batches; None before the first start."""
+        """Times of the pipeline's micro-batches; None before its first start."""
 
 
 class Supervised(Protocol):
     """The pipelines of a job: ``Supervisor``, or what runs a whole database."""
 
     def states(self) -> Mapping[str, PipelineState]:
-        """By name."""
+        """State of each pipeline, by its name."""
 
     def pipelines(self) -> Sequence[SupervisedPipeline]:
-        """All of them."""
+        """All pipelines of the job."""
 
 
 class Health:

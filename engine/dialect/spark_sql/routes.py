@@ -1,4 +1,4 @@
-"""Whose a statement is, when Spark's own SQL and Fluvial's meet: by the names in it."""
+"""Decides whether Spark or Fluvial runs a statement of ``spark.sql``, by the tables and views that it names."""
 
 from typing import Any, Final
 

@@ -1,11 +1,8 @@
-"""Connections to the SQL database of lineage: how they wait, and the tables that they find there.
+"""Connections to the SQL database of lineage, and the tables that they create there.
 
 SQLite uses a write-ahead log, so that readers and a writer do not block each other, and writers wait for ten seconds at
-most. In PostgreSQL and MySQL the tables have their own schema.
-
-A new SQLite file of lineage: its tables, indexes and views in one transaction.
-
-One after the other they are a dozen transactions, each of which waits for the disk, before a catalog's first write.
+most. A new SQLite file gets its tables, indexes and views in one transaction: a dozen transactions would each wait for
+the disk before a catalog's first write. In PostgreSQL and MySQL the tables have their own schema.
 """
 
 import os

@@ -57,11 +57,11 @@ def create_consistent_tag(
     time_retained: Duration | None = None,
     dry_run: bool = False,
 ) -> pa.Table:
-    """Give one moment of several tables a name: the same tag in each, at snapshots that belong together.
+    """Create the same tag in several tables, at snapshots that belong to the same micro-batch.
 
-    Tables that one query writes are tagged behind the same micro-batch. Of a query that reads one of them and writes
-    another (its checkpoint must be named) the read one is tagged where the query stood at that batch. All tags are
-    made, or none; one that died half-way is completed by running it again.
+    Tables that one query writes are tagged after the same micro-batch. Where a query reads one table and writes another
+    (its checkpoint must be named), the table that it reads is tagged at the query's position in that batch. All tags
+    are created, or none; after a crash, running the procedure again completes it.
 
     Args:
         catalog: of the tables.

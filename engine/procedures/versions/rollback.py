@@ -1,4 +1,4 @@
-"""Procedures that take a table back for good; ``rollback_to_as_latest`` is the one that keeps history."""
+"""Procedures that reset a table permanently; ``rollback_to_as_latest`` is the one that keeps history."""
 
 from typing import Any, Final
 
@@ -40,22 +40,22 @@ def rollback(
     force: bool = False,
     dry_run: bool = False,
 ) -> pa.Table:
-    """Take a table back to an older state; later snapshots and tags go for good, and the files that only they use.
+    """Reset a table to an older state; later snapshots and tags, and files only they use, are deleted permanently.
 
-    Numbers of snapshots are used again afterwards: streams that were further fail, and begin with a new checkpoint.
+    Later commits reuse the numbers of deleted snapshots: streams that have read those fail, and need a new checkpoint.
     Columns and options stay as they are. rollback_to_as_latest does the same by a new commit,
     which disturbs no reader or writer.
 
     Args:
-        table: with a log, the older rows come back by a commit, and only later tags go; later snapshots expire.
+        table: with a log, a commit restores the older rows, and only later tags are deleted; later snapshots expire.
         snapshot: id of the snapshot to go back to.
         tag: or the tag, also of an expired snapshot.
         version: or either of them as one word, as in VERSION AS OF.
-        force: also when a stream has just written, or named readers are further: these are set back.
-        dry_run: only show what would go.
+        force: also when a stream has just written, or named readers have read later snapshots: these are set back.
+        dry_run: only show what would be deleted.
 
     Returns:
-        One row for each snapshot and tag that went, newest first; none when nothing is later. ``objections`` says why
+        One row for each deleted snapshot and tag, newest first; none when nothing is later. ``objections`` says why
         it is refused without force.
 
     Raises:

@@ -76,7 +76,7 @@ class BatchTrace:
         return list(dict.fromkeys(span.lane for span in self.spans))
 
     def as_json(self) -> Mapping[str, Any]:
-        """Milliseconds."""
+        """The trace as JSON values; all times in milliseconds since the start of the batch."""
         spans = [
             {
                 "lane": each.lane, "name": each.name, "bucket": each.bucket,

@@ -51,7 +51,7 @@ class CatalogProxy(Proxy):
     # ---- the catalog
 
     def initialize(self, name: str, options: Any) -> None:
-        """Spark's; it has been."""
+        """Called by Spark once it has the catalog; the constructor has initialized all."""
 
     def name(self) -> str:
         """Spark's."""
@@ -93,7 +93,7 @@ class CatalogProxy(Proxy):
         return self._exists(self._full_name(identifier))
 
     def invalidateTable(self, identifier: Any) -> None:
-        """Spark's: nothing is kept."""
+        """Invalidate cached metadata of a table; there is no cache."""
 
     @called
     def listTables(self, namespace: Any) -> Any:

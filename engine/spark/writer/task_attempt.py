@@ -64,7 +64,7 @@ class TaskAttempt:
         return replace(store, names=AttemptNames(self.id))
 
     def note(self, store: TableStore, messages: Iterable[CommitMessage]) -> None:
-        """Note the files, now that all are written."""
+        """Write the paths of the attempt's files into its note, after all files are written."""
         store.io.replace(self._path(store, _NOTE), json.dumps(_paths(store, messages)).encode())
 
     def claim(self, store: TableStore) -> None:

@@ -1,8 +1,8 @@
 """Who writes the data files of a task's rows in ``format("fluvial")``: the task itself, or the committing process.
 
-A task has its rows at hand and neither the other tasks' rows nor their number. What it writes itself goes through no
-other process, and is one sorted run in each bucket that it touches. So tasks write where the files are worth having,
-and leave few rows for many buckets, and whatever needs one order or one hand, to the committing process.
+A task has its own rows, and knows neither the rows nor the number of other tasks. Files that it writes pass through no
+other process, and add one sorted run to each bucket. So a task writes files when its rows fill them (1 MiB a bucket).
+The committing process writes the small rest, and all rows that need one order or one process.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,12 @@ class WrittenTable:
 
     @classmethod
     def of(cls, table: TableView, *, has_log: bool) -> Self:
-        """``has_log``: these rows go to the table's log."""
+        """The facts of a table.
+
+        Args:
+            table: the table.
+            has_log: whether these rows are written to the table's log.
+        """
         store = table.store
         return cls(
             has_log=has_log,

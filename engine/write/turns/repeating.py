@@ -1,4 +1,4 @@
-"""A batch that lost its turn finds out what became of it, and is written again: as a restart would do it."""
+"""Retries a batch that lost its turn: each attempt begins with the recovery steps of a restart."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ MOST_ATTEMPTS: Final = 5
 
 
 class AwaitedWriterError(ConflictError):
-    """The log holds a batch of a writer that is in the queue, and completes it in its turn: let it go first."""
+    """A queued writer has an unfinished batch in the log: it must finish that batch before this one is written."""
 
 
 class StaleReadError(ConflictError):
@@ -40,18 +40,18 @@ def write_in_turn(
     patience_s: float | None,
     attempts: int = MOST_ATTEMPTS,
 ) -> _Done:
-    """What the first attempt returns that no other writer of the log cut off.
+    """Run attempts until one is not interrupted by another writer of the log; return its result.
 
     Args:
-        queue: of the table.
-        attempt: begins by looking into log and table for what an earlier attempt left.
-        before_again: called between two attempts; what it raises ends them.
-        patience_s: see ``TicketQueue.turn``; of all waiting together.
-        attempts: how often at most.
+        queue: the writers of the table's log.
+        attempt: one attempt; it begins by looking into log and table for what an earlier attempt left.
+        before_again: called between two attempts; an error that it raises ends the retries.
+        patience_s: most seconds to wait for turns, over all attempts together; None: see ``TicketQueue.turn``.
+        attempts: most attempts.
 
     Raises:
-        ConflictError: that of the last attempt, or the others took too long.
-        OutcomeUnknownError: of the last attempt.
+        ConflictError: the last attempt raised it, or the other writers took longer than ``patience_s``.
+        OutcomeUnknownError: the last attempt raised it.
     """
     failures, waited_s = 0, 0.0
     while True:

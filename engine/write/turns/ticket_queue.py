@@ -141,13 +141,13 @@ class TicketQueue:
 
     @contextmanager
     def turn(self, *, patience_s: float | None) -> Iterator[Turn]:
-        """Wait for the turn and have it for the length of the block; a thread that has it gets it at once.
+        """Wait for the turn and hold it for the length of the block; a thread that holds it does not wait.
 
         Args:
-            patience_s: how long to wait for others; None: as long as they go on.
+            patience_s: most seconds to wait for other writers; None: wait for as long as they make progress.
 
         Raises:
-            NoTurnError: the others took longer; names who has the turn.
+            NoTurnError: the other writers took longer; the message names the holder of the turn.
             UnavailableError: a file system error.
         """
         outer = _held.get().get(self._directory)

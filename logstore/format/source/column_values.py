@@ -2,13 +2,10 @@
 
 A plan has the reading of the values as they are written, and a step that converts them; plans of arrays, maps and
 structs are made of the plans of their parts. A step converts whole columns; rows that it cannot convert are refused
-with a reason, and then their record is a bad one.
+with a reason, and then their record is a bad one. Decimals of any size and times of day are converted to text with all
+their digits.
 
-Source: Kafka Connect ``JsonConverter``; Debezium "Temporal types", "Decimal types".
-
-Numbers of records as text: decimals of any size with all their digits, and times of day.
-
-Source: Java ``BigInteger.toByteArray``; Debezium "Decimal types", "Temporal types".
+Source: Kafka Connect ``JsonConverter``; Debezium "Temporal types", "Decimal types"; Java ``BigInteger.toByteArray``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +35,7 @@ def decimal_texts(values: pa.Array, scales: pa.Array) -> pa.Array:
         scales: (n,) int32; below zero, zeros are appended.
 
     Raises:
-        InvalidInputError: a value is empty, or a scale has no database.
+        InvalidInputError: a value is empty, or a scale is larger than that of any database (2**16).
     """
     is_valid = flags(values.is_valid())
     lengths = np.diff(value_bytes(values)[0])

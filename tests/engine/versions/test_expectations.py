@@ -106,7 +106,7 @@ def test_functions_get_the_table(table: Table) -> None:
     assert reported == [
         "  <lambda>: is not true",
         "  is_paid: is not true, only two are paid",
-        "  amount > -3: 2 of 6 rows are not so, as {'id': 2, 'amount': Decimal('-3.00')}, {'id': 3, 'amount': None}",
+        "  amount > -3: 2 of 6 rows fail, such as {'id': 2, 'amount': Decimal('-3.00')}, {'id': 3, 'amount': None}",
         "  sum(id) > 100: is not true, SUM(id) = 15",
     ]
     refuse_failures(table.name, outcomes[:1])

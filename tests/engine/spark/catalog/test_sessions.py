@@ -114,7 +114,7 @@ def test_a_spark_with_another_inside_is_refused_and_everything_else_works(
     with monkeypatch.context() as patch:
         patch.setattr(SparkInside, member, other)
         with pytest.raises(
-            InvalidInputError, match=r"needs the inside of Spark as it is released: .* fix='fluvial\.sql"
+            InvalidInputError, match=r"internal classes differ from the released ones: .* fix='fluvial\.sql"
         ):
             engine.install(session, catalog, "odd")
     assert count(session, "SELECT count(*) AS n FROM range(3)") == 3
