@@ -86,7 +86,7 @@ class Catalog:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What it was opened with, secrets too: its own options, and defaults for tables that are made here."""
+        """Options that the catalog was opened with, secrets included: its own, and the defaults of new tables."""
         return {**self._options.given, **self._options.table_defaults}
 
     @property
@@ -100,13 +100,26 @@ class Catalog:
         return self._files.file_io
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
+        """Create a database.
+
+        Args:
+            name: of the database.
+            if_not_exists: do nothing where there is such a database.
+
+        Raises:
+            InvalidInputError: there is such a database and ``if_not_exists`` is false, or the name cannot be one.
+        """
         self._check_not_reserved(name)
         settle_before_first_database(self)
         self._files.create_database(name, ignore_if_exists=if_not_exists)
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Remove a database; with ``cascade`` its tables too, files and topics.
+        """Remove a database.
+
+        Args:
+            name: of the database.
+            cascade: drop its tables too, with files and topics.
+            if_exists: do nothing where there is no such database.
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false, it has tables and ``cascade`` is false, or it
@@ -145,32 +158,44 @@ class Catalog:
 
         Args:
             name: ``database.table``, or ``database.table$branch_b`` for one of its branches.
-            branch: the same said beside the name. None: what the name says, else main.
+            branch: name of the branch, instead of ``$branch_b``. None: the branch in the name, else main.
+
+        Returns:
+            The table, with the schema of this moment.
 
         Raises:
-            InvalidInputError: no such table or branch, names those that there are; or name and ``branch`` differ.
+            InvalidInputError: there is no such table or branch (the message names similar ones), or the branch in the
+                name differs from ``branch``.
         """
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch)))
 
     def described(self, name: str, *, branch: str | None = None) -> Table:
-        """Open a table to say what it is, also one that cannot be read here: columns, options, snapshots, tags.
+        """Open a table to describe it, also one that this release cannot read: columns, options, snapshots, tags.
 
-        ``Table.closed`` says why it cannot; then no way leads from this object to rows or files.
+        Args:
+            name: as in ``table``.
+            branch: as in ``table``.
 
-        ``name`` and ``branch`` are as of ``table``.
+        Returns:
+            The table. If ``Table.closed`` is a reason, its rows and files cannot be read or written.
 
-        Raises: InvalidInputError: no such table or branch. CorruptDataError: its schema cannot be decoded.
+        Raises:
+            InvalidInputError: there is no such table or branch.
+            CorruptDataError: the schema cannot be decoded.
         """
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch, to_describe=True)))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
-        """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
+        """Metadata as rows: ``database.table$files`` of a table, or ``sys.tables`` of the whole catalog.
 
         Args:
-            name: see docs/system-tables.md.
-            options: ``scan.snapshot-id``, ``scan.tag-name`` or ``scan.timestamp``: of which snapshot.
+            name: name of the system table, see docs/system-tables.md.
+            options: ``scan.snapshot-id``, ``scan.tag-name`` or ``scan.timestamp`` choose the snapshot.
+
+        Returns:
+            The system table; each read of it sees the state of that moment.
 
         Raises:
             InvalidInputError: there is no such table or system table; names similar ones.
@@ -202,6 +227,9 @@ class Catalog:
             comment: shown to users.
             if_not_exists: return the existing table.
             case_sensitive: two columns may differ in case only, which Spark reads with spark.sql.caseSensitive=true.
+
+        Returns:
+            The new table, or with ``if_not_exists`` the existing one.
 
         Raises:
             InvalidInputError: it exists, or columns, keys or options do not go together. Nothing was made.
@@ -252,11 +280,11 @@ class Catalog:
         return made
 
     def own_place(self, name: str) -> str | None:
-        """The directory of a table that does not lie in that of its database; None: it does."""
+        """The directory of a table outside the directory of its database; None: the table is inside it."""
         return place.path if (place := self._files.places.find(name)).is_own else None
 
     def has_log(self, options: Mapping[str, str]) -> bool:
-        """Whether a table that is made here with these options gets a log."""
+        """Whether a table that is created with these options gets a log."""
         given = {**self._defaults, **canonical_options(options)}
         return TableOptions.parse(given, strict=False).log_system != "none"
 
@@ -269,7 +297,10 @@ class Catalog:
         Args:
             name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.
             changes: ``AddColumn``, ``SetOption`` and their like, in ``fluvial``; applied in order. ``log.system`` gives
-                the table a log or takes it away; only where the log is may be changed with it.
+                the table a log or takes it away; only options of the log's location may be changed with it.
+
+        Returns:
+            The table with the published schema.
 
         Raises:
             InvalidInputError: no such table, or a change is refused and why; nothing has changed.
@@ -322,15 +353,23 @@ class Catalog:
 
     @property
     def can_rename_tables(self) -> bool:
-        """Whether tables here can get another name: not in object stores, but where a catalog notes their places."""
+        """Whether tables can be renamed: not in an object store, unless the catalog stores the paths of tables."""
         return self._files.can_rename_tables
 
     def rename_table(self, name: str, new_name: str) -> Table:
-        """Give a table another name. Its topic keeps its own.
+        """Rename a table. Its topic keeps its name.
 
-        Where its directory moves, open writers and readers fail, and are opened again.
+        Where the directory moves, open readers and writers fail, and have to open the table again.
 
-        Raises: InvalidInputError: no such table, the new name is taken or cannot be one; a branch is named.
+        Args:
+            name: ``database.table``.
+            new_name: ``database.table``; the database must exist.
+
+        Returns:
+            The table under its new name, as ``described`` opens it.
+
+        Raises:
+            InvalidInputError: there is no such table, the new name is taken or cannot be one, or a branch is named.
         """
         self._check_renamed(name)
         self._files.rename_table(name, new_name)
@@ -346,7 +385,18 @@ class Catalog:
             )
 
     def swap_tables(self, name: str, other: str) -> bool:
-        """Give two tables each other's names in one step. Returns: False where that cannot be. As ``rename_table``."""
+        """Exchange the names of two tables of one database in one step; see ``rename_table``.
+
+        Args:
+            name: ``database.table``.
+            other: ``database.table``.
+
+        Returns:
+            False: this catalog cannot exchange names, and nothing was done.
+
+        Raises:
+            InvalidInputError: there is no such table, or one of them is a branch.
+        """
         for each in (name, other) if self._files.swapping is not None else ():
             self._check_renamed(each)
         return self._files.swap_tables(name, other)
@@ -358,13 +408,13 @@ class Catalog:
 
         Args:
             name: ``database.table``.
-            if_exists: do nothing where there is none.
-            force: drop the files although brokers do not answer, because they are gone for good, or although no one can
-                say what logs the table has, because its schema cannot be decoded.
+            if_exists: do nothing where there is no such table.
+            force: drop the files although brokers do not answer, because they were shut down permanently, or although
+                the table's logs are unknown, because its schema cannot be decoded.
 
         Returns:
-            The topics that may be left because brokers do not answer, without ``force`` only former ones: delete them
-            yourself if the brokers come back.
+            The topics that may remain because brokers do not answer; without ``force`` only topics of former logs.
+            Delete them yourself if the brokers answer again.
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false, or this user may not delete its topic: nothing

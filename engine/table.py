@@ -48,7 +48,7 @@ class Table:
 
     @property
     def store(self) -> TableStore:
-        """What is stored: snapshots, tags, manifests; with the stored schema, see ``TableView``."""
+        """The stored table: snapshots, tags, manifests; with the stored schema, see ``TableView``."""
         return self.files.store
 
     def _repr_html_(self) -> str:
@@ -65,36 +65,36 @@ class Table:
 
     @property
     def branch(self) -> str:
-        """The branch that it was opened on."""
+        """Name of the branch that the table was opened on."""
         return split_branch(self.name)[1] or MAIN_BRANCH
 
     @property
     def main_branch(self) -> str:
-        """The branch that is main now: another name than ``main`` since ``replace_main_branch``."""
+        """Name of the present main branch; not ``main`` after ``replace_main_branch``."""
         return main_branch(self.store.io, self.store.paths.root)
 
     @property
     def tags(self) -> Tags:
-        """Its tags: ``create``, ``get``, ``list``, ``delete``, ``rollback``, ``diff``; see docs/versions.md."""
+        """The table's tags: ``create``, ``get``, ``list``, ``delete``, ``rollback``, ``diff``; see docs/versions.md."""
         return Tags(self)
 
     @property
     def branches(self) -> "Branches[Table]":
-        """Its branches: ``create``, ``open``, ``merge``, ``replace_main``, ``delete``; see docs/branches.md."""
+        """The branches: ``create``, ``open``, ``merge``, ``replace_main``, ``delete``; see docs/branches.md."""
         return Branches(self, Table)
 
     @property
     def savepoints(self) -> Savepoints:
-        """Its savepoints: ``create``, ``get``, ``list``, ``delete``, ``rollback``; see docs/savepoints.md."""
+        """The savepoints: ``create``, ``get``, ``list``, ``delete``, ``rollback``; see docs/savepoints.md."""
         return Savepoints(self)
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
-        """The snapshots of its branch, newest first; ``limit``: at most so many."""
+        """The snapshots of the table's branch, newest first, at most ``limit`` of them; None: all."""
         return snapshot_history(self.store, limit)
 
     @property
     def schema(self) -> TableSchema:
-        """Columns, keys and options texts."""
+        """Columns, keys, and options as text."""
         return self.files.schema
 
     @property
@@ -104,7 +104,7 @@ class Table:
 
     @property
     def closed(self) -> str | None:
-        """Why its rows cannot be reached, of a table that was opened by ``Catalog.described``; None: they can."""
+        """Why a table that ``Catalog.described`` opened cannot be read or written; None: it can."""
         return self.store.closed
 
     @cached_property
@@ -137,16 +137,21 @@ class Table:
         """The table at one state, by default its newest snapshot, for reading into Arrow.
 
         Args:
-            snapshot_id: to read.
-            tag: name of a tag.
-            version: any of these and more as one word, such as ``eod``, ``dev.eod``, ``snapshot.5``, ``savepoint.3``.
-            timestamp: ISO text (in UTC when it names no zone) or epoch milliseconds.
-            at_least: a commit to wait for.
+            snapshot_id: id of the snapshot to read.
+            tag: name of the tag to read.
+            version: a snapshot, tag, savepoint or time as one word, also of another branch: ``eod``, ``dev.eod``,
+                ``snapshot.5``, ``savepoint.3``.
+            timestamp: ISO text (in UTC when it names no zone) or epoch milliseconds; reads the last snapshot that was
+                committed then or before.
+            at_least: a commit that the read waits for, up to ``scan.at-least.timeout``.
             options: ``scan.*`` and ``read.*`` of this read, see docs/reading.md.
+
+        Returns:
+            One state, which can be read several times and does not change; callers cannot rely on the order of rows.
 
         Raises:
             InvalidInputError: no such snapshot or tag, or options that contradict each other.
-            UnavailableError: the commit did not come in time, or the brokers do not answer.
+            UnavailableError: the commit was not visible in time, or the brokers do not answer.
             CorruptDataError: records of the log that are needed are lost.
         """
         asked = {
@@ -185,8 +190,11 @@ class Table:
             at_least: see ``read``.
             options: see ``read``.
 
+        Returns:
+            A frame of one state, whatever is written later; rows in no order.
+
         Raises:
-            InvalidInputError: unknown column, snapshot or tag; a filter that cannot be read.
+            InvalidInputError: unknown column, snapshot or tag; a filter that cannot be parsed.
         """
         from engine.read.frames import table_frame
 
@@ -210,6 +218,9 @@ class Table:
             start: ``full`` (None: the newest snapshot, then its changes), ``latest``, a snapshot id, ``snapshot.5``,
                 ``timestamp.2026-01-31``, a tag, a commit handle, a position, or the path of a Spark checkpoint.
             choices: see ``StreamChoices``.
+
+        Returns:
+            An iterator of batches of changes, each with the position after it; of one key they are in commit order.
 
         Raises:
             InvalidInputError: there is no such start or column, or choices contradict each other.
@@ -238,8 +249,11 @@ class Table:
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.
 
         Args:
-            before: as one word, see ``read``; ``0`` is the empty table.
-            after: likewise; need not be later.
+            before: the first state as one word, see ``version`` of ``read``; ``0`` is the empty table.
+            after: the second state, in the same form; it may be older than ``before``.
+
+        Returns:
+            The changes that turn the first state into the second, compared when they are read.
 
         Raises:
             InvalidInputError: there is no such state, or the keys of both differ.
@@ -247,11 +261,20 @@ class Table:
         return Difference(open_diff(self.files, str(before), str(after)))
 
     def handle_of(self, result: CommitResult) -> CommitHandle:
-        """What a reader needs to wait for a commit of this table; as text it fits ``scan.at-least``."""
+        """A handle with which readers wait for a commit of this table; its text is a value of ``scan.at-least``."""
         return CommitHandle.of(result, self.store)
 
     def wait_for(self, handle: CommitHandle | str, timeout_s: float = 60.0) -> None:
-        """Return once a commit is visible. Raises: UnavailableError naming what is visible instead."""
+        """Return once a commit is visible to readers.
+
+        Args:
+            handle: of the commit, as ``handle_of`` returns it, or its text.
+            timeout_s: most seconds to wait.
+
+        Raises:
+            InvalidInputError: the history of the table does not contain the commit, or a text is no handle.
+            UnavailableError: the commit was not visible in time; the message names the newest visible snapshot.
+        """
         wanted = CommitHandle.parse(handle) if isinstance(handle, str) else handle
         wait_until_visible(self.store, wanted, timeout_s=timeout_s)
 
@@ -270,8 +293,11 @@ class Table:
                 batches. Columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's kind.
                 A stream is read once, in bounded memory; the index of a pandas frame that has no name is left out.
             kinds: (n,) ``+I -U +U -D`` texts instead of that column, for rows that are in memory.
-            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``;
-                ``pipeline.name`` is the job in the catalog's lineage.
+            options: ``change-tracking=false`` does not write to the log; ``branch`` names the branch to write to;
+                ``write.merge-schema``; ``pipeline.name`` is the job in the catalog's lineage.
+
+        Returns:
+            The commit; ``handle_of`` turns it into something that readers can wait for.
 
         Raises:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
@@ -292,6 +318,9 @@ class Table:
         Args:
             name: stays the same over restarts; a second writer of this name takes over from the first.
             choices: see ``WriterChoices``.
+
+        Returns:
+            A writer with a thread of its own until it is closed.
 
         Raises:
             InvalidInputError: a choice is wrong.
@@ -314,12 +343,15 @@ class Table:
             frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
             options: see ``write``.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
-                when they are written, but for compactions. A table without a log also refuses them when another
+                when they are written, except for compactions. A table without a log also refuses them when another
                 writer meanwhile wrote the same buckets; in one with a log the later row of a key wins.
+
+        Returns:
+            The commit.
 
         Raises:
             InvalidInputError: a column or row that does not fit; nothing is visible.
-            ConflictError: the snapshot was not the newest any more, or see ``write``; nothing is visible.
+            ConflictError: the snapshot is no longer the newest, or see ``write``; nothing is visible.
         """
         return self._target(options, frame).append(read_snapshot_id=read_snapshot_id)
 
@@ -340,6 +372,9 @@ class Table:
             options: ``change-tracking=false``: streams do not get the difference; ``write.merge-schema``.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest.
 
+        Returns:
+            The commit, of kind OVERWRITE.
+
         Raises:
             InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
             ConflictError: other writers were faster too often, or the snapshot is not the newest: try again.
@@ -347,7 +382,10 @@ class Table:
         return self._target(options, rows).overwrite(partition, read_snapshot_id=read_snapshot_id)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
-        """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
+        """Compact every bucket that needs it, in this process; with ``full`` each bucket into one sorted run.
+
+        Returns: the commit; None: there was nothing to compact.
+        """
         return self.files.compact(full=full)
 
     def audit_branch(
@@ -362,27 +400,30 @@ class Table:
     ) -> "AuditBranch[Table]":
         """A branch to write to, check and publish, for the length of a ``with`` block.
 
-        ``with orders.audit_branch("fix") as fix: fix.append(frame); fix.publish(expect=["amount >= 0"])``. It can do
-        what a table can; what is not published is gone after the block.
+        ``with orders.audit_branch("fix") as fix: fix.append(frame); fix.publish(expect=["amount >= 0"])``. The branch
+        has all methods of a table. Rows that are not published by the end of the block are deleted with the branch.
 
         Args:
-            name: of the branch; None: one that is not in use.
-            tag: to begin at.
-            snapshot_id: to begin at. None of both: the newest.
+            name: name of the branch; None: a generated one.
+            tag: tag that the branch begins at.
+            snapshot_id: snapshot that the branch begins at. Neither tag nor snapshot: the newest snapshot.
             log: whether the branch has a log of its own, see ``versions.branches``.
-            replace: delete a branch of this name first: what an earlier run left.
-            keep: whether the branch stays behind the block. None: when a publication was tried and failed, so that it
-                can be looked at.
+            replace: first delete a branch of this name, as an earlier run may have left it.
+            keep: whether the branch stays after the block. None: only if its publication failed, so that its rows can
+                be inspected.
+
+        Returns:
+            A context manager, which creates the branch on entry.
 
         Raises:
-            InvalidInputError: when the block begins: the name is taken, or no such tag or snapshot.
+            InvalidInputError: on entry: the name is taken, or there is no such tag or snapshot.
         """
         return AuditBranch(
             self.files, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
         )
 
     def _target(self, options: Mapping[str, str] | WriterOptions | None, rows: Any) -> "BatchTarget":
-        """Where a batch goes, at a schema that holds its rows; from now on this object has that schema."""
+        """The destination of a batch, with a schema that has its columns; this table takes that schema too."""
         target = BatchTarget.of(self.files, WriterOptions.parse(options, TABLE_WRITE_KEYS), rows)
         if target.table.store.paths.branch == self.store.paths.branch:
             self.files = target.table

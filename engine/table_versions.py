@@ -46,7 +46,7 @@ TableT = TypeVar("TableT")
 
 
 class _Kept:
-    """Common to all: each call is about the table that was opened."""
+    """Base of the accessors: each call is about the table that was opened."""
 
     def __init__(self, table: TableWithFiles) -> None:
         """Made by the table."""
@@ -54,7 +54,7 @@ class _Kept:
 
     @property
     def _store(self) -> TableStore:
-        """Raises: InvalidInputError: the table that was opened is gone."""
+        """The stored table. Raises: InvalidInputError: the opened table was dropped or renamed."""
         store = self._table.files.store
         store.as_opened.check_table(store.io)
         return store
@@ -71,16 +71,19 @@ class Tags(_Kept):
         return tags.list_tags(self._store)
 
     def get(self, name: str) -> Tag:
-        """One of them. Raises: InvalidInputError: there is no such tag; names those that there are."""
+        """One tag. Raises: InvalidInputError: there is no such tag; the message names the existing ones."""
         return tags.read_tag(self._store, name)
 
     def create(self, name: str, *, snapshot_id: int | None = None, time_retained: timedelta | None = None) -> Tag:
-        """Give a snapshot a name, which keeps it until the tag is deleted.
+        """Give a snapshot a name; its files are kept until the tag is deleted.
 
         Args:
-            name: up to 160 bytes; no number or other word of a version.
-            snapshot_id: None: the newest.
+            name: up to 160 bytes; neither a number nor another word of a version, such as ``latest``.
+            snapshot_id: id of the snapshot; None: the newest.
             time_retained: how long the tag lives. None: ``tag.default-time-retained``, else until it is deleted.
+
+        Returns:
+            The tag.
 
         Raises:
             InvalidInputError: the name is taken or cannot be one, or there is no such snapshot.
@@ -89,22 +92,66 @@ class Tags(_Kept):
         return tags.create_tag(self._store, name, snapshot_id=snapshot_id, retained_ms=_ms(time_retained))
 
     def replace(self, name: str, *, snapshot_id: int | None = None, time_retained: timedelta | None = None) -> Tag:
-        """Give the name to another snapshot; files that only the old one used go. For arguments see ``create``."""
+        """Move a tag to another snapshot, and delete the files that only the former one used.
+
+        Args:
+            name: of the tag.
+            snapshot_id: as in ``create``.
+            time_retained: as in ``create``.
+
+        Returns:
+            The moved tag.
+
+        Raises:
+            InvalidInputError: there is no such tag or snapshot, or a branch or savepoint needs the tag.
+            ConflictError: the snapshot expired at this moment.
+        """
         return tags.replace_tag(self._store, name, snapshot_id=snapshot_id, retained_ms=_ms(time_retained))
 
     def rename(self, name: str, target: str) -> Tag:
-        """Give a tag another name. Raises: InvalidInputError: there is no such tag, or the name is taken."""
+        """Rename a tag; for a moment both names exist.
+
+        Args:
+            name: of the tag.
+            target: the new name.
+
+        Returns:
+            The renamed tag.
+
+        Raises:
+            InvalidInputError: there is no such tag, or the new name is taken or cannot be one.
+        """
         return tags.rename_tag(self._store, name, target)
 
     def delete(self, name: str, *, dry_run: bool = False) -> DeletedTag:
-        """Delete a tag, and the files that only it used; a dry run only says which.
+        """Delete a tag, and the files that only it used.
 
-        Raises: InvalidInputError: there is no such tag, or a branch was made from it.
+        Args:
+            name: of the tag.
+            dry_run: only return what would be deleted.
+
+        Returns:
+            The tag, with the deleted files and their sizes in bytes.
+
+        Raises:
+            InvalidInputError: there is no such tag, or a branch was made from it.
         """
         return tags.delete_tag(self._store, name, dry_run=dry_run)
 
     def expire(self, *, older_than_ms: int | None = None, dry_run: bool = False) -> Sequence[DeletedTag]:
-        """Delete the tags that have outlived their retention, and those made before a time in epoch milliseconds."""
+        """Delete the tags whose retention has passed, and the files that only they used.
+
+        Args:
+            older_than_ms: also delete tags that were created before this time, in epoch milliseconds.
+            dry_run: only return what would be deleted.
+
+        Returns:
+            The deleted tags, with their files.
+
+        Raises:
+            CorruptDataError: a tag cannot be read.
+            UnavailableError: a file system error.
+        """
         return tags.expire_tags(self._store, older_than_ms=older_than_ms, dry_run=dry_run)
 
     def previous(self, name: str) -> Tag | None:
@@ -116,11 +163,35 @@ class Tags(_Kept):
         return self._neighbour(next_tag(self._store, name))
 
     def rollback(self, name: str, *, force: bool = False, dry_run: bool = False) -> RollbackPlan:
-        """Reset the table to a tag; later snapshots and tags are deleted permanently. See ``roll_back_to``."""
+        """Reset the table to a tag; later snapshots and tags are deleted permanently. See ``roll_back_to``.
+
+        Args:
+            name: of the tag.
+            force: also when a stream has just written, or named readers have read later snapshots: these are set back.
+            dry_run: only return what would be deleted.
+
+        Returns:
+            What was deleted, or would be.
+
+        Raises:
+            InvalidInputError: there is no such tag, or the rollback needs ``force``; the message says why.
+            ConflictError: others committed meanwhile: nothing was removed, run it again.
+        """
         return roll_back_to(self._table.files, self._store.snapshots.tag(name), force=force, dry_run=dry_run)
 
     def diff(self, name: str, after: str | int = LATEST) -> Difference:
-        """What differs between a tag and another state, by key; see ``Table.diff``."""
+        """The difference between a tag and another state, by key; see ``Table.diff``.
+
+        Args:
+            name: of the tag.
+            after: the other state as one word, see ``version`` of ``Table.read``.
+
+        Returns:
+            The changes that turn the rows of the tag into the rows of the other state.
+
+        Raises:
+            InvalidInputError: there is no such tag or state, or the keys of both differ.
+        """
         return self._difference(name, after)
 
     def _neighbour(self, name: str | None) -> Tag | None:
@@ -131,13 +202,18 @@ class Branches(_Kept, Generic[TableT]):
     """The same table with snapshots, schemas and tags of its own, under a name."""
 
     def __init__(self, table: TableWithFiles, opened: Callable[[FileTable], TableT]) -> None:
-        """``opened`` makes a table of the files of one."""
+        """Made by the table.
+
+        Args:
+            table: the table.
+            opened: makes the result of ``open`` from the files of a branch.
+        """
         super().__init__(table)
         self._opened = opened
 
     @property
     def main(self) -> str:
-        """The name of the main branch: another than ``main`` since ``replace_main``."""
+        """Name of the main branch; not ``main`` after ``replace_main``."""
         store = self._store
         return main_branch(store.io, store.paths.root)
 
@@ -146,7 +222,7 @@ class Branches(_Kept, Generic[TableT]):
         return list_branches(self._store)
 
     def get(self, name: str) -> Branch:
-        """One of them. Raises: InvalidInputError: there is no such branch; names those that there are."""
+        """One branch. Raises: InvalidInputError: there is no such branch; the message names the existing ones."""
         return read_branch(self._store, name)
 
     def open(self, name: str) -> TableT:
@@ -163,14 +239,17 @@ class Branches(_Kept, Generic[TableT]):
         log: bool = False,
         ignore_if_exists: bool = False,
     ) -> Branch:
-        """Make a branch; no row is copied.
+        """Create a branch; no row is copied.
 
         Args:
-            name: up to 153 bytes, without dots; no number or other word of a version.
-            tag: of main, to begin at, which then cannot be deleted before the branch.
-            snapshot_id: of main, to begin at. None of both: the branch is empty.
-            log: give it a log of its own, if the table has one.
-            ignore_if_exists: nothing is done when there is such a branch, wherever it began.
+            name: up to 153 bytes, without dots; neither a number nor another word of a version, such as ``latest``.
+            tag: tag of main that the branch begins at; it cannot be deleted before the branch.
+            snapshot_id: snapshot of main that the branch begins at. Neither tag nor snapshot: the branch is empty.
+            log: give the branch a log of its own, if the table has a log.
+            ignore_if_exists: return the existing branch of this name, wherever it began.
+
+        Returns:
+            The branch.
 
         Raises:
             InvalidInputError: the name is taken or cannot be one, or there is no such tag or snapshot.
@@ -181,25 +260,47 @@ class Branches(_Kept, Generic[TableT]):
         )
 
     def rename(self, name: str, target: str) -> Branch:
-        """Give a branch another name; its readers and writers open it again."""
+        """Rename a branch; its readers and writers have to open it again.
+
+        Args:
+            name: of the branch.
+            target: the new name.
+
+        Returns:
+            The renamed branch.
+
+        Raises:
+            InvalidInputError: there is no such branch, it is main, or the new name is taken or cannot be one.
+            ConflictError: another operation on one of them is in progress.
+        """
         return rename_branch(self._store, name, target)
 
     def delete(self, name: str, *, dry_run: bool = False) -> DeletedBranch:
-        """Delete a branch, the files that only it used, and its log; a dry run only says which.
+        """Delete a branch, the files that only it used, and its log.
+
+        Args:
+            name: of the branch.
+            dry_run: only return what would be deleted.
+
+        Returns:
+            The branch, with the paths of the deleted files and the size of the data files in bytes.
 
         Raises:
             InvalidInputError: there is no such branch, or it is main.
-            ConflictError: another operation is at work on it, or died at it.
+            ConflictError: another operation on the branch is in progress, or died before its end.
         """
         return branches.delete_branch(self._store, name, dry_run=dry_run)
 
     def merge(self, name: str, *, force: bool = False, dry_run: bool = False) -> MergeResult:
-        """Bring what a branch did into main by one commit, key by key; the branch stays.
+        """Merge the changes of a branch into main by one commit, key by key; the branch stays.
 
         Args:
             name: of the branch.
             force: keys that both changed differently get the branch's row.
-            dry_run: change nothing; the result is that of the merge, with the conflicts, and without a snapshot.
+            dry_run: change nothing, and return the result of the merge without a snapshot.
+
+        Returns:
+            The commit, and the keys in conflict.
 
         Raises:
             ConflictError: both changed the keys that are named, or both changed the schema; nothing is visible.
@@ -210,9 +311,14 @@ class Branches(_Kept, Generic[TableT]):
         return done
 
     def fast_forward(self, name: str, *, force: bool = False) -> FastForward:
-        """Make a branch's snapshots, tags and schemas main's too, under the same numbers.
+        """Publish a branch's snapshots, tags and schemas in main, under the same numbers.
 
-        With ``force`` main's own since the branch began go.
+        Args:
+            name: of the branch.
+            force: remove the snapshots that main has committed since the branch began.
+
+        Returns:
+            Ids of the published snapshots, ascending, and of the removed ones.
 
         Raises:
             ConflictError: main has snapshots of its own since the branch began.
@@ -223,9 +329,15 @@ class Branches(_Kept, Generic[TableT]):
         return done
 
     def replace_main(self, name: str, *, force: bool = False, dry_run: bool = False) -> MainReplaced:
-        """Make a branch the main one; the old main and its log go. Jobs on the branch continue.
+        """Make a branch the main branch; the old main and its log are dropped. Jobs on the branch continue.
 
-        A dry run changes nothing, and has the result of the replacement.
+        Args:
+            name: of the branch.
+            force: also when main has a log and the branch has none.
+            dry_run: only return what would be dropped.
+
+        Returns:
+            Names of the new main and of the dropped branch, and the files that only the dropped one used.
 
         Raises:
             InvalidInputError: no such branch, it is main already, or, without ``force``, main has a log and the branch
@@ -234,7 +346,18 @@ class Branches(_Kept, Generic[TableT]):
         return branches.replace_main(self._store, name, force=force, dry_run=dry_run)
 
     def diff(self, name: str, before: str | int = LATEST) -> Difference:
-        """What differs between a state of the opened table and a branch's newest, by key; see ``Table.diff``."""
+        """The difference between a state of the opened table and a branch's newest, by key; see ``Table.diff``.
+
+        Args:
+            name: of the branch.
+            before: the state of the opened table as one word, see ``version`` of ``Table.read``.
+
+        Returns:
+            The changes that turn the rows of the first state into the rows of the branch.
+
+        Raises:
+            InvalidInputError: there is no such branch or state, or the keys of both differ.
+        """
         return self._difference(str(before), f"{name}.{LATEST}")
 
 
@@ -246,16 +369,19 @@ class Savepoints(_Kept):
         return savepoint_files.list_savepoints(self._store)
 
     def get(self, savepoint: int) -> Savepoint:
-        """One of them. Raises: InvalidInputError: there is no such savepoint; names those that there are."""
+        """One savepoint. Raises: InvalidInputError: there is no such savepoint; the message names the existing ones."""
         return savepoint_files.read_savepoint(self._store, savepoint)
 
     def create(self, *, compact: bool = True, checkpoints: Sequence[str] = ()) -> Savepoint:
-        """Compact the table, and keep the state of then until the savepoint is deleted.
+        """Compact the table, and keep that state until the savepoint is deleted.
 
         Args:
-            compact: merge each bucket into one run first.
-            checkpoints: directories of the streaming queries that write the table, as DIRECTORY or
-                COMMIT_USER=DIRECTORY; what is needed to continue from here is kept.
+            compact: merge each bucket into one sorted run first.
+            checkpoints: checkpoint directories of the streaming queries that write the table, as DIRECTORY or
+                COMMIT_USER=DIRECTORY; the files that a query needs to continue from this state are copied.
+
+        Returns:
+            The savepoint; numbers ascend.
 
         Raises:
             InvalidInputError: nothing was committed yet, or a checkpoint cannot be kept.
@@ -267,9 +393,17 @@ class Savepoints(_Kept):
         return savepoints.create_savepoint(store, compact=compact, keep_checkpoints=keeping(store, places))
 
     def delete(self, savepoint: int, *, dry_run: bool = False) -> DeletedSavepoint:
-        """Delete a savepoint, its tag, and the files that only it used; a dry run only says which.
+        """Delete a savepoint, its tag, and the files that only it used.
 
-        Raises: InvalidInputError: there is no such savepoint, or a branch was made from its tag.
+        Args:
+            savepoint: number of the savepoint.
+            dry_run: only return what would be deleted.
+
+        Returns:
+            The savepoint, with the deleted files.
+
+        Raises:
+            InvalidInputError: there is no such savepoint, or a branch was made from its tag.
         """
         return savepoints.delete_savepoint(self._store, savepoint, dry_run=dry_run)
 
@@ -284,7 +418,18 @@ class Savepoints(_Kept):
         return done
 
     def diff(self, savepoint: int, after: str | int = LATEST) -> Difference:
-        """What differs between a savepoint and another state, by key; see ``Table.diff``."""
+        """The difference between a savepoint and another state, by key; see ``Table.diff``.
+
+        Args:
+            savepoint: number of the savepoint.
+            after: the other state as one word, see ``version`` of ``Table.read``.
+
+        Returns:
+            The changes that turn the rows of the savepoint into the rows of the other state.
+
+        Raises:
+            InvalidInputError: there is no such savepoint or state, or the keys of both differ.
+        """
         return self._difference(f"savepoint.{savepoint}", after)
 
 

@@ -70,19 +70,22 @@ class FileTable(TableView):
         Args:
             name: for messages, ``db.table``; on a branch it becomes ``db.table$branch_b``.
             root: directory of the table.
-            branch: that gives schemas, snapshots, tags and the log, see ``branch_log``; ``main`` is the main one,
-                whatever its name.
-            options: in force for this object only, on top of the table's own.
+            branch: branch whose schemas, snapshots, tags and log are used, see ``branch_log``; ``main`` is the main
+                branch, whatever its name.
+            options: options for this object only, on top of the table's own.
             io: file system; None is the local one.
             clock: None is the machine's.
-            names: of new files; None is random.
-            lock_factory: of locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
-            registry: is notified of commits and schemas; None: no one needs to know.
-            catalog: that lists the table.
-            to_describe: a table with such a feature is opened too, and no way leads to its rows, see ``closed``.
+            names: source of names of new files; None is random.
+            lock_factory: locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
+            registry: notified of commits and schemas; None: none.
+            catalog: the catalog that lists the table.
+            to_describe: also open a table with an unsupported feature; its rows cannot be read, see ``closed``.
+
+        Returns:
+            The table, with the newest schema of the branch.
 
         Raises:
-            InvalidInputError: there is no table, or it has a feature that would be read wrongly; says which.
+            InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature.
         """
         io = io or LocalFileIO()
         main = main_branch(io, root)
@@ -114,7 +117,7 @@ class FileTable(TableView):
     def on_branch(self, branch: str) -> "FileTable":
         """The same table on another branch, with the newest schema of that branch. Raises: as ``open``.
 
-        Of the options in force only the login to the brokers stays.
+        Of the options that this object was opened with, only the login to the brokers is kept.
         """
         store = self.store
         there = self.open(
@@ -132,7 +135,7 @@ class FileTable(TableView):
         return there.with_options(login) if login else there
 
     def new_scan(self) -> TableScan:
-        """Plans reads."""
+        """A scan, which plans reads."""
         return TableScan(self.store, cuts_keys=True)
 
     def new_write(
@@ -142,13 +145,38 @@ class FileTable(TableView):
         budget_bytes: int | None = None,
         index: Iterable[IndexManifestEntry] = (),
     ) -> TableWrite:
-        """Writes files; see ``TableWrite``."""
+        """A writer of files, which ``new_commit`` makes visible.
+
+        Args:
+            max_sequence_numbers: highest sequence number of each bucket, by (partition bytes, bucket), in the snapshot
+                that the commit will name as its base; a missing bucket has no rows.
+            budget_bytes: memory for the rows of all buckets together; None is ``write-buffer-size``.
+            index: index files of that snapshot, for tables with dynamic buckets.
+
+        Returns:
+            The writer; for one thread.
+
+        Raises:
+            InvalidInputError: the table cannot be written; the message says why.
+        """
         return TableWrite(
             self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index, fills_defaults=True
         )
 
     def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
-        """Publishes files; see ``TableCommit``."""
+        """A committer of files that ``new_write`` wrote.
+
+        Args:
+            commit_user: stable for one streaming query, whose batch ids ascend; fresh for each batch write.
+            history_start: snapshot id up to which no snapshot is of this user; saves a new user the search in the
+                whole history.
+
+        Returns:
+            The committer, see ``TableCommit``.
+
+        Raises:
+            InvalidInputError: the table cannot be written; the message says why.
+        """
         return TableCommit(self.store, commit_user, history_start=history_start)
 
     def read(
@@ -165,10 +193,14 @@ class FileTable(TableView):
         Args:
             row_ids: also ``_ROW_ID`` (0 and up) and ``_SEQUENCE_NUMBER`` (the snapshot that wrote the row), both int64,
                 never null; of a table with ``row-tracking.enabled``.
-            snapshot_id: to read.
-            tag: name of a tag.
+            snapshot_id: id of the snapshot to read.
+            tag: name of the tag to read.
             timestamp_ms: epoch milliseconds; the last snapshot that was committed then or before, else the closest tag.
-            version: any of these and more, also of another branch; as text see ``filestore.refs.versions``.
+            version: a snapshot, tag or time in one value, also of another branch; for texts see
+                ``filestore.refs.versions``.
+
+        Returns:
+            The snapshot, ready to be read; without rows if nothing was committed yet.
 
         Raises:
             InvalidInputError: there is no such snapshot or tag, or several are asked for; or its rows have no ids.
@@ -192,18 +224,23 @@ class FileTable(TableView):
         )
 
     def read_found(self, found: FoundVersion) -> "TableRead":
-        """Read a state that was found; its branch may be another one."""
+        """Read a version that ``find_version`` found; its branch may differ from this table's."""
         there = self if found.branch == self.store.paths.branch else self.on_branch(found.branch)
         if has_id_columns(self.store.schema):
             there = there.with_id_columns()
         return TableRead(there.at_schema(found.snapshot.schema_id), found.snapshot)
 
     def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:
-        """Write rows and commit them, as one batch. With deletion vectors they are compacted too: before, none is seen.
+        """Write rows and commit them, as one batch.
+
+        With deletion vectors the written buckets are compacted too, because readers do not see the rows before that.
 
         Args:
             rows: columns by name.
-            kinds: (n,) row kinds, see ``TableWrite.write``; None is all inserts.
+            kinds: (n,) row kinds, see ``TableWrite.write``; None: all rows are inserts.
+
+        Returns:
+            The commit of the rows.
 
         Raises:
             InvalidInputError: names the column, the value and what to change.
@@ -230,6 +267,9 @@ class FileTable(TableView):
             partition: values of some partition columns: everything there is replaced. None: of a partitioned table the
                 partitions that occur in the rows (all, with ``dynamic-partition-overwrite=false``), else everything.
 
+        Returns:
+            The commit, of kind OVERWRITE.
+
         Raises:
             InvalidInputError: names the column, the value and what to change.
         """
@@ -248,7 +288,16 @@ class FileTable(TableView):
         *,
         only_after: int | None = None,
     ) -> CommitResult:
-        """Replace rows by files that are written already, as ``overwrite`` says.
+        """Replace rows by files that are already written, with the rules of ``overwrite``.
+
+        Args:
+            commit: the committer.
+            committable: the files, with the identifier of the commit.
+            partition: as in ``overwrite``.
+            only_after: id of the snapshot that must be the newest (0: none); None: any may be.
+
+        Returns:
+            The commit, of kind OVERWRITE.
 
         Raises:
             ConflictError: the newest snapshot is not ``only_after``, if that is given; nothing is visible.
@@ -274,7 +323,7 @@ class FileTable(TableView):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
 
     def check_partition(self, partition: Mapping[str, object]) -> None:
-        """Refuse what names no partition. Raises: InvalidInputError naming the column and the value."""
+        """Check a partition spec. Raises: InvalidInputError naming the column that is none, or the wrong value."""
         self._partition_spec(partition)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
@@ -366,10 +415,10 @@ class TableRead:
         columns: Sequence[str] | None = None,
         filter: Filter = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that match, one split after the other.
+        """The matching rows, as batches of one split after the other.
 
         Args:
-            columns: to return, in this order; None is all.
+            columns: names of the columns to return, in this order; None: all.
             filter: SQL text such as ``"amount > 10 and day = DATE '2024-02-29'"``, or a predicate.
         """
         plan = self.plan(filter)

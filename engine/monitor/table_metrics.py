@@ -73,7 +73,15 @@ class TableCollector(Collector):
 
 
 def watch_tables(tables: Sequence[Table], registry: CollectorRegistry = REGISTRY) -> TableCollector:
-    """Add tables to every scrape of a registry, until ``registry.unregister`` with the result."""
+    """Add tables to every scrape of a registry, until ``registry.unregister`` with the result.
+
+    Args:
+        tables: the tables; each scrape measures them anew.
+        registry: a registry of ``prometheus_client``.
+
+    Returns:
+        The collector of these tables. A table that cannot be measured has ``fluvial_table_up`` 0 and nothing else.
+    """
     collector = TableCollector(tables)
     registry.register(collector)
     return collector

@@ -104,6 +104,9 @@ def validate(
         spark: the session.
         row_limit: maximum rows of the result; all differences are counted.
 
+    Returns:
+        The origin of the snapshot, the counts of differences, and the first rows that differ, with their kinds.
+
     Raises:
         InvalidInputError: the job or a snapshot is unknown, or the rows do not fit the table.
     """

@@ -83,10 +83,10 @@ class BatchRead(ArrowRows):
         return self._plan(predicate_of(filter, self.table.schema))
 
     def to_batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:
-        """The rows that match, one piece after the other.
+        """The matching rows, as batches in bounded memory.
 
         Args:
-            columns: of the table, to return in this order; None is all.
+            columns: names of the columns to return, in this order; None: all.
             filter: SQL text such as ``"amount > 10 and day = DATE '2024-02-29'"``, an expression of PyArrow such as
                 ``pyarrow.compute.field("amount") > 10``, or a predicate.
         """

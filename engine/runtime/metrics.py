@@ -151,9 +151,12 @@ def serve_metrics(port: int, *, host: str = "127.0.0.1", registry: CollectorRegi
 def metrics_file(
     path: str | Path, *, every_s: float = _EVERY_S, registry: CollectorRegistry = REGISTRY
 ) -> Iterator[None]:
-    """Keep a file up to date while the block runs, for node_exporter's textfile collector; replaced atomically.
+    """Keep a file of metrics up to date while the block runs, for node_exporter's textfile collector.
 
-    Creates missing parent directories.
+    Args:
+        path: the file, which is replaced atomically; missing parent directories are created.
+        every_s: seconds between two writes; the last one is at the end of the block.
+        registry: the metrics to write.
 
     Raises:
         InvalidInputError: the file cannot be written.

@@ -73,8 +73,11 @@ def sink(
             steps), ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
             ``write.merge-schema`` and its parts (the table's schema grows with the frames').
         observe: called with each step, in tasks too, so it must be picklable.
-        refuse: called in tasks with updates whose missing values no row has, which are left out; None: they fail the
-            batch.
+        refuse: called in tasks with updates whose missing values no row has; these updates are not written. None: they
+            fail the batch.
+
+    Returns:
+        The function; it serves one run of one query. ``close`` stops its threads.
 
     Raises:
         InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint

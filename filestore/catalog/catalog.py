@@ -58,15 +58,18 @@ class FileCatalog:
         names: NameSource | None = None,
         lock_factory: CatalogLockFactory | None = None,
     ) -> None:
-        """Nothing is read or made yet.
+        """Open a warehouse; nothing is read or created yet.
 
         Args:
             warehouse: absolute path, ``file://`` URI, or ``s3://bucket/prefix``.
-            options: of the catalog, see ``CatalogOptions``; others are defaults of new tables.
+            options: options of the catalog, see ``CatalogOptions``; others are defaults of new tables.
             io: file system; None: the one that the warehouse's address names.
             clock: None is the machine's.
-            names: of new files; None is random.
-            lock_factory: of locks around every commit; needed where ``io`` cannot create a file exclusively.
+            names: source of names of new files; None is random.
+            lock_factory: locks around every commit; needed where ``io`` cannot create a file exclusively.
+
+        Raises:
+            InvalidInputError: the address or an option is wrong.
         """
         self.options = CatalogOptions.parse(options or {})
         place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
@@ -82,11 +85,19 @@ class FileCatalog:
 
     @property
     def file_io(self) -> FileIO:
-        """Where the warehouse is."""
+        """The file system of the warehouse."""
         return self._io
 
     def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
-        """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
+        """Create a database.
+
+        Args:
+            name: of the database.
+            ignore_if_exists: do nothing where there is such a database.
+
+        Raises:
+            InvalidInputError: there is such a database, or the name cannot be one.
+        """
         check_name("database", name)
         check_spelling("database", name)
         try:
@@ -107,7 +118,16 @@ class FileCatalog:
         return self._tables.has_database(name)
 
     def drop_database(self, name: str, *, cascade: bool = False, ignore_if_missing: bool = False) -> None:
-        """Remove a database. Raises: InvalidInputError when it has tables and ``cascade`` is not set."""
+        """Remove a database.
+
+        Args:
+            name: of the database.
+            cascade: drop its tables too.
+            ignore_if_missing: do nothing where there is no such database.
+
+        Raises:
+            InvalidInputError: there is no such database, or it has tables and ``cascade`` is false.
+        """
         if not self._has_database(name, ignore_if_missing=ignore_if_missing):
             return
         tables = self.list_tables(name)
@@ -132,16 +152,19 @@ class FileCatalog:
         comment: str | None = None,
         ignore_if_exists: bool = False,
     ) -> FileTable:
-        """Make a table; it is there completely or not at all.
+        """Create a table, atomically.
 
         Args:
-            name: ``db.table``; the database is made when it is missing.
+            name: ``db.table``; a missing database is created.
             schema: Arrow schema, or fields when CHAR(n), comments or defaults matter.
             primary_key: columns that together are unique; they become NOT NULL.
             partition_by: columns, in directory order; a primary key must contain them.
-            options: of the table.
-            comment: of the table.
+            options: options of the table.
+            comment: comment of the table.
             ignore_if_exists: return the existing table, whatever its schema.
+
+        Returns:
+            The new table, or with ``ignore_if_exists`` the existing one.
 
         Raises:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
@@ -204,12 +227,15 @@ class FileCatalog:
 
         Args:
             name: ``db.table``, or ``db.table$branch_b`` for one of its branches.
-            branch: the same said beside the name; None: what the name says, else main.
-            options: in force for this object only.
-            to_describe: also one that cannot be read, see ``FileTable.open``.
+            branch: name of the branch, instead of ``$branch_b``; None: the branch in the name, else main.
+            options: options for this object only.
+            to_describe: also open a table that cannot be read, see ``FileTable.open``.
+
+        Returns:
+            The table, with the newest schema of the branch.
 
         Raises:
-            InvalidInputError: no such database, table or branch, or a directory that is none; says which.
+            InvalidInputError: there is no such database, table or branch, or the directory has no table.
         """
         name, branch = agreed_branch(name, branch)
         (database, table), root = name.split("."), (place := self.places.find(name)).path
@@ -253,8 +279,12 @@ class FileCatalog:
         """Remove a table and all its files.
 
         An interrupted drop leaves files, but no table: in a hidden directory, or, where directories cannot be renamed,
-        under the name; then dropping again removes them. It is the name that counts: a drop that is repeated, because
-        its answer was lost, drops a table that others have made under the name since.
+        under the name; then dropping again removes them. A drop goes by the name: a repeated drop, whose first answer
+        was lost, also drops a table that others have created under the name since.
+
+        Args:
+            name: ``db.table``.
+            ignore_if_missing: do nothing where there is no such table.
 
         Raises:
             InvalidInputError: there is no such table.
@@ -295,9 +325,9 @@ class FileCatalog:
             self._io.delete_tree(root)
 
     def forgot_unfinished(self, name: str) -> bool:
-        """Forget a name with a place of its own, where its table is not in it; another one there stays.
+        """Remove a name whose own path has no such table; another table at that path stays.
 
-        Returns: False, where the name is none of these, or a branch's; nothing is done.
+        Returns: False: the name has no such path, or is a branch's, and nothing was done.
         """
         if split_branch(name)[1] is not None:
             return False
@@ -319,10 +349,10 @@ class FileCatalog:
         Args:
             name: ``db.table``, or ``db.table$branch_b``: then the schema of that branch changes, and no other.
             changes: applied in order, all or none.
-            branch: the same said beside the name.
+            branch: name of the branch, instead of ``$branch_b``; None: the branch in the name, else main.
 
         Returns:
-            the schema in force: the old one when nothing changed.
+            The newest schema: the old one when nothing changed.
 
         Raises:
             InvalidInputError: no such table, or a change is refused; nothing has changed.
@@ -332,14 +362,19 @@ class FileCatalog:
 
     @property
     def can_rename_tables(self) -> bool:
-        """Whether the storage gives a directory another name in one step, or a name can get another directory."""
+        """Whether the storage renames directories atomically, or the catalog stores the paths of tables."""
         return isinstance(self._io, MovesDirectories) or self._tables.keeps_places
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, in one step: its directory moves, or stays where names have places.
+        """Rename a table, atomically. Its directory moves, unless the catalog stores the paths of tables.
+
+        Args:
+            name: ``db.table``.
+            new_name: ``db.table``; the database must exist.
 
         Raises:
-            InvalidInputError: no such table, the name is taken or cannot be one, or the storage moves no directories.
+            InvalidInputError: there is no such table, the new name is taken or cannot be one, or the storage cannot
+                move directories.
         """
         place, target = self.places.find(name), self.table_path(new_name)
         source, stays = place.path, place.is_own
@@ -375,14 +410,22 @@ class FileCatalog:
 
     @property
     def swapping(self) -> SwapsNames | None:
-        """What gives two tables each other's names: where directories stay, and places are noted in a database."""
+        """The store of names, if it can exchange two names: directories stay, and their paths are in a database."""
         found = None if isinstance(self._io, MovesDirectories) else self._tables
         return found if isinstance(found, SwapsNames) else None
 
     def swap_tables(self, name: str, other: str) -> bool:
-        """Give two tables of a database each other's names, in one step. Returns: False, where that cannot be.
+        """Exchange the names of two tables of one database, atomically.
 
-        Raises: InvalidInputError: no such table, or the storage cannot keep writers apart but by the name.
+        Args:
+            name: ``db.table``.
+            other: ``db.table`` in the same database.
+
+        Returns:
+            False: the catalog cannot exchange names, and nothing was done.
+
+        Raises:
+            InvalidInputError: there is no such table, or the storage needs locks that go by the name of the table.
         """
         if (names := self.swapping) is None:
             return False

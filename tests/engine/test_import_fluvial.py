@@ -1,10 +1,14 @@
 """The package ``fluvial``: the public names of ``engine``, and the errors where something hides it or is missing."""
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import is_dataclass
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -12,6 +16,8 @@ import engine
 import fluvial
 from engine import procedures
 from engine.deploy.shipping import write_shipment
+from filestore.catalog.catalog import FileCatalog
+from filestore.table import FileTable
 
 ROOT = Path(__file__).parents[2]
 _WITHOUT_SPARK = """
@@ -144,3 +150,42 @@ def test_it_is_shipped_with_jobs(tmp_path: Path) -> None:
     archive, _ = write_shipment(tmp_path / "ship")
     code, out, err = run_python("-c", "import fluvial; print(fluvial.__file__)", before=archive, directory=tmp_path)
     assert (code, out) == (0, f"{archive}/fluvial/__init__.py\n"), err
+
+
+RAISES_NOTHING = {"Branches.__init__", "LineageListener.__init__", "watch_tables"}
+
+
+def public_functions() -> dict[str, FunctionType]:
+    """Functions of the package, and methods of its classes, of file tables and of file catalogs."""
+    found = {name: value for name in engine.__all__ if inspect.isfunction(value := getattr(engine, name))}
+    classes = [value for name in engine.__all__ if inspect.isclass(value := getattr(engine, name))]
+    for each in (*classes, FileTable, FileCatalog):
+        for name, member in vars(each).items():
+            method = getattr(member, "__func__", member)
+            is_public = not name.startswith("_") or (name == "__init__" and not is_dataclass(each))
+            if is_public and inspect.isfunction(method):
+                found[f"{each.__name__}.{name}"] = method
+    return found
+
+
+def missing_sections(name: str, function: FunctionType) -> list[str]:
+    """Sections, and arguments, that a docstring lacks."""
+    text = inspect.getdoc(function) or ""
+    arguments, _, rest = text.partition("Args:")[2].partition("\n\n")
+    names = [each for each in inspect.signature(function).parameters if each not in ("self", "cls")]
+    missing = [each for each in names if not re.search(rf"^ +{each}: \S", arguments, re.MULTILINE)]
+    returns = inspect.signature(function).return_annotation not in (None, "None")
+    if returns and "contextmanager" not in inspect.getsource(function) and not re.search("Returns:|Yields:", rest):
+        missing.append("Returns")
+    return [*missing, *(["Raises"] if "Raises:" not in rest and name not in RAISES_NOTHING else [])]
+
+
+def test_a_public_function_of_two_parameters_says_what_they_are_what_it_returns_and_what_it_raises() -> None:
+    functions = {
+        name: function
+        for name, function in public_functions().items()
+        if len({*inspect.signature(function).parameters} - {"self", "cls"}) > 1
+    }
+    assert len(functions) > 50
+    assert {name: found for name, each in functions.items() if (found := missing_sections(name, each))} == {}
+    assert {*RAISES_NOTHING} <= {*functions}

@@ -47,7 +47,15 @@ def install(spark: SparkSession, catalog: "Catalog | str | None" = None, name: s
 
 
 def uninstall(spark: SparkSession, name: str = _NAME) -> None:
-    """Take a catalog out of Spark's SQL again. Raises: InvalidInputError: there is none of this name."""
+    """Remove a catalog from Spark's SQL.
+
+    Args:
+        spark: the session.
+        name: name of the catalog in Spark's SQL.
+
+    Raises:
+        InvalidInputError: no catalog is installed under this name.
+    """
     _installed(spark).remove(spark, name)
 
 
@@ -62,16 +70,19 @@ def session_with_catalogs(
     conf: Mapping[str, str] | None = None,
     catalogs: "Mapping[str, Catalog | str] | None" = None,
 ) -> SparkSession:
-    """``engine.spark.session.session``, with catalogs that Spark's own SQL knows.
+    """A Spark session with settings that suit pipelines, see ``engine.spark.session.session``.
 
     Args:
-        app_name: as there.
-        master: as there.
-        conf: as there.
-        catalogs: by name; see ``install``.
+        app_name: name of the application.
+        master: master URL; None: Spark's configuration, else ``local[*]``.
+        conf: settings of the session, which override the defaults.
+        catalogs: catalogs to install into Spark's SQL, by name; see ``install``.
+
+    Returns:
+        The session of this process: a running one, or a new one.
 
     Raises:
-        InvalidInputError: see ``install``.
+        InvalidInputError: a catalog cannot be installed, see ``install``.
     """
     spark = plain.session(app_name, master, conf)
     for name, catalog in (catalogs or {}).items():
