@@ -248,7 +248,7 @@ class CdcBatches:
             store_collected(collected)
 
     def _one(self, work: TableWork, batch_id: int, requests: Sequence[Request]) -> TableReport | None:
-        """One table of a batch, from its schema to its commit; a failure parks it."""
+        """Write one table of a batch, from its schema to its commit; a failure parks the table."""
         name, state = work.name, self._state.table(work.name)
         goes_on = any(each.table == name for each in requests)
         if state.parked is not None:

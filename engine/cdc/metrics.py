@@ -1,4 +1,4 @@
-"""The lag of a job's tables as Prometheus metrics, measured at each scrape: it grows where no batch comes any more."""
+"""The lag of a job's tables as Prometheus metrics, measured at each scrape: it grows when no batch runs."""
 
 import logging
 import threading

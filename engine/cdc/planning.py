@@ -43,7 +43,7 @@ class Share:
     awaited_from: int = -1  # the first record behind the snapshot for which the table has waited; -1: it has not
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
-        """This share without the parts and truncates of repeated changes, and the table's mark after it."""
+        """The share without the parts and truncates of repeated changes, and the table's mark after this share."""
         known = self._mark(marks)
         spans, mark = find_repeated(
             self.found.progressions.found, known, stood=stood.get(_position(self.scan.source), 0)
@@ -141,10 +141,10 @@ class TableWork:
     refused: list[tuple[RecordPlace, RefusedRecord]] = field(default_factory=list)  # records that cannot be read at all
 
     def unreadable(self, stood: Mapping[TopicPosition, int]) -> list[tuple[RecordPlace, RefusedRecord]]:
-        """The records behind these positions that cannot be read, by place.
+        """The unreadable records after these positions, by topic partition and offset.
 
         Raises:
-            InvalidInputError: records of the table are gone.
+            InvalidInputError: records of the table have expired.
         """
         if self.failure is not None:
             raise InvalidInputError(self.failure)
@@ -158,18 +158,18 @@ class TableWork:
     def made_again(
         self, known: TopicIds, stood: Mapping[TopicPosition, int], continued: Parked | None
     ) -> frozenset[str]:
-        """Topics that were made again since the table has read them, and are read from their beginning.
+        """Topics that were created again since the table read them; they are read from their beginning.
 
-        Without ids a topic is known for another one when it ends before the table's position, and later by the
-        position at which the table waits.
+        In a cluster without topic ids, a topic is recognized as a new one when it ends before the table's position,
+        and later by the position at which the table was parked.
 
         Args:
-            known: their ids, as the table has them.
-            stood: its position.
-            continued: as what a user lets the table go on; None: it is not parked.
+            known: ids of the topics that the table has read.
+            stood: position of the table.
+            continued: the request with which a user resumed the table; None: the table is not parked.
 
         Raises:
-            TopicMadeAgainError: no user knows it: what was in the topic that is gone may not be in the table.
+            TopicMadeAgainError: no user has confirmed it: records of the deleted topic may be missing in the table.
         """
         ids = self.topic_ids
         shorter = {each[0] for each, end in self.ends.items() if end < stood.get(each, 0) and each[0] not in known}
@@ -346,7 +346,7 @@ def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, Table
 def _failures(
     scan: RangeScan, naming: Naming
 ) -> Iterator[tuple[TableTarget, SourceTable, list[tuple[RecordPlace, RefusedRecord]]]]:
-    """Tables of a range whose records are gone, or cannot be read; those of no known table are of all in the range."""
+    """Tables of a range with expired or unreadable records; records of no known table count for all of the range."""
     unknown = list(scan.tables) or [SourceTable.of_topic(scan.source.topic)]
     failed: dict[SourceTable, list[tuple[RecordPlace, RefusedRecord]]] = {}
     if scan.lost is not None:

@@ -30,7 +30,7 @@ class TableReport:
         return cls(table=table, parked=parked.reason, parked_since_ms=parked.since_ms, offsets=parked.offsets)
 
     def after(self, before: "TableReport | None") -> "TableReport":
-        """This report of a batch, with the counts before it."""
+        """The report after this batch: its values, with the counts of earlier batches added."""
         if before is None:
             return self
         return replace(
@@ -84,7 +84,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """A batch, or all that is known after it."""
+    """The report of a batch, or of all batches up to it."""
 
     batch_id: int
     time_ms: int
@@ -92,7 +92,7 @@ class BatchReport:
     positions: Mapping[TopicPosition, int] = field(default_factory=dict)  # the next record of the job
 
     def after(self, before: "BatchReport | None") -> "BatchReport":
-        """This batch, with the tables and counts before it."""
+        """The report after this batch: its tables, with tables and counts of earlier batches added."""
         if before is None:
             return self
         own = {name: each.after(before.tables.get(name)) for name, each in self.tables.items()}

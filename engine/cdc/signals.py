@@ -1,4 +1,4 @@
-"""Signals to connectors: take a snapshot of a table again, while the changes of the others go on.
+"""Signals to connectors: take a snapshot of a table again, while other tables continue.
 
 Of the kinds of snapshots only the blocking one replaces a table exactly: the connector stops reading changes, publishes
 all rows, and continues where it stopped. So every record before the first row is older than the snapshot.

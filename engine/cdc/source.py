@@ -1,7 +1,7 @@
 """The Spark source of a job: it plans ranges of offsets, and its rows are these ranges; no record goes through Spark.
 
 So Structured Streaming gives the checkpoint, the trigger and the progress of one query, however many topics there are.
-Topics join when they appear. What a partition has lost is for its tables to find out: it does not stop the others.
+New topics are added when they appear. Expired records of a partition park its tables, and do not stop other ones.
 A position in the checkpoint has the offsets by topic and partition, the ids of the topics, and the requests
 (``resume``) that it has seen.
 """

@@ -1,7 +1,8 @@
 """The state of a job between batches: small files under ``_cdc/JOB`` in the warehouse.
 
-One file per table with its source tables, its schema parts and, when it is parked, since when, why and where its
-records go on; one with the progress of the newest batch; one for each request of a user, until the job has taken it.
+One file per table has its source tables and schema parts, and for a parked table the time, the reason and the next
+offsets; one file has the progress of the newest batch; one file for each request of a user exists until the job takes
+the request.
 They are in the warehouse, because ``fluvial cdc status`` needs nothing else, and a lost checkpoint must not lose the
 names of columns. Each is replaced atomically, by the driver of the job alone.
 """
@@ -215,7 +216,7 @@ class StateFiles:
             self._known[name] = state
 
     def park(self, name: str, parked: Parked | None) -> None:
-        """Park a table, or let it go on."""
+        """Park a table, or resume it."""
         self.put(name, replace(self.table(name), parked=parked))
 
     def tables(self) -> list[str]:

@@ -38,7 +38,7 @@ class PatternTopics:
         return self._positions
 
     def ids(self, names: Collection[str]) -> dict[str, str]:
-        """The ids of topics; one that is gone, or of a cluster without ids, is missing. Raises: UnavailableError."""
+        """The ids of topics, without deleted topics and clusters without ids. Raises: UnavailableError."""
         if not names:
             return {}
         futures = self._admin.describe_topics(TopicCollection(sorted(names)), request_timeout=OPERATION_TIMEOUT_S)
@@ -62,7 +62,7 @@ class PatternTopics:
         return self._offsets(positions, OffsetSpec.earliest())
 
     def latest(self, positions: Iterable[TopicPosition]) -> dict[TopicPosition, int]:
-        """Committed ends. A partition that is gone, or has no leader at the moment, is missing."""
+        """Committed end offsets. A deleted partition, or one without a leader at the moment, is missing."""
         return self._offsets(positions, OffsetSpec.latest())
 
     def _found(self) -> tuple[TopicPosition, ...]:

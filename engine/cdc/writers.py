@@ -92,7 +92,7 @@ record at which the table waits."""
 
 
 def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
-    """In a task. What stops the table comes back as a value, for an error would lose the place of its record."""
+    """Write a share in a task. A failure is returned as a value: an exception would lose the offset of its record."""
     spec, rows = given
     spec = replace(spec.of_task(), refuse=_refused_rows(spec, rows))
     try:
@@ -194,7 +194,7 @@ class Writers:
         run_id: str,
         observe: Observer = ignore,
     ) -> None:
-        """``commit_user`` is the id of the query, ``run_id`` that of this start of it."""
+        """``commit_user`` is the id of the query, ``run_id`` the id of this run."""
         self._settings, self._runner, self._observe = settings, runner, observe
         self._user, self._run_id = commit_user, run_id
         self._job = fitting_job(settings.name)

@@ -41,7 +41,7 @@ class RunningDatabase:
         return [self]
 
     def started(self, query: CdcQuery) -> None:
-        """It has started, or started again."""
+        """Note that the query has started, or restarted."""
         self.restart_count += self.write is not None
         self.state, self.write = PipelineState.RUNNING, query
 
@@ -56,7 +56,7 @@ class RunningDatabase:
             self.health.look()
 
     def wait(self, seconds: float, stop: threading.Event) -> bool:
-        """Wait for the next start. Returns: whether ``stop`` was set meanwhile."""
+        """Wait for the next start. Returns: whether ``stop`` was set while waiting."""
         self.state = PipelineState.WAITING
         while seconds > 0 and not stop.wait(min(seconds, _POLL_S)):
             seconds -= _POLL_S

@@ -73,7 +73,7 @@ class JobEvent:
     retry_s: float | None = None
 
     def as_json(self) -> Mapping[str, Any]:
-        """For scripts: all fields with a value."""
+        """All fields with a value, as JSON values for scripts."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 

@@ -52,13 +52,13 @@ def run_job(
         waits: where another run has one of the checkpoints, start when it has ended, instead of an error.
 
     Returns:
-        One result per pipeline, in the order of the file; none, if it was stopped while it waited. A job with a
-        ``processing-time`` trigger only returns when it is stopped.
+        One result per pipeline, in the order of the file; none, if the job was stopped while it waited. A job with a
+        ``processing-time`` trigger returns only when it is stopped.
 
     Raises:
         InvalidInputError: the job does not fit the tables or the sources, or another run has one of the checkpoints;
             nothing was started.
-        FluvialError: a pipeline failed; ``on-failure`` decides about the others. Committed batches stay.
+        FluvialError: a pipeline failed; ``on-failure`` decides about other pipelines. Committed batches stay.
     """
     check_job(config)
     if not config.pipelines:

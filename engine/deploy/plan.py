@@ -43,7 +43,7 @@ from lsm.secret_names import shown_pairs
 
 
 class PlannedAction(Enum):
-    """What a run would do about a table, topic or pipeline."""
+    """The action of a run on a table, topic or pipeline."""
 
     CREATE = "create"
     CHANGE = "change"  # differs from the job file; the step's statement changes it
@@ -55,7 +55,7 @@ class PlannedAction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployStep:
-    """One table, topic or pipeline, and what a run would do about it."""
+    """A table, topic or pipeline, with the planned action."""
 
     action: PlannedAction
     kind: str  # table, topic or pipeline
@@ -77,7 +77,7 @@ class DeployStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployPlan:
-    """What a run would do, in order."""
+    """The planned actions of a run, in order."""
 
     job: str
     steps: tuple[DeployStep, ...]
@@ -93,13 +93,13 @@ class DeployPlan:
         return any(each.is_change for each in self.steps)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """The plan as JSON values, for scripts."""
         steps = [asdict(each) | {"action": each.action.value, "statement": each.shown_statement} for each in self.steps]
         return {"job": self.job, "possible": self.is_possible, "changes": self.has_changes, "steps": steps}
 
 
 def make_plan(config: JobConfig) -> DeployPlan:
-    """What a run would change now.
+    """Plan the changes that a run would make now.
 
     Raises:
         InvalidInputError: the job file is invalid.
@@ -132,7 +132,7 @@ def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[Dep
 
 
 def _step_of(config: JobConfig, name: str, found: TableDifference) -> DeployStep:
-    """What becomes of a difference: the statement is asked what it would be asked when it is run."""
+    """The step for a difference; the statement is checked with the checks of its execution."""
     action, fact, statement = PlannedAction.CHANGE, found.fact, found.statement
     if statement is None:
         action = PlannedAction.REFUSE if found.is_refused else PlannedAction.KEEP
@@ -159,7 +159,7 @@ class _AskedCatalog(Catalog):
 
 
 def no_spark() -> SparkSession:
-    """For statements that change a schema. Raises: AssertionError."""
+    """Stands in for Spark in statements that change a schema, which need none. Raises: AssertionError."""
     raise AssertionError("a schema change needs no Spark")
 
 

@@ -90,7 +90,7 @@ class BucketLog:
 
     @property
     def adopted(self) -> CommitMarker | None:
-        """Behind `commit`: the batch's marker, if another attempt wrote the bucket: nothing of this one is visible."""
+        """After `commit`: the batch's marker, if another attempt wrote the bucket and this one's rows are invisible."""
         return self._adopted
 
     def open(self, *, known_end: int, only_at_end: bool = False) -> CommitMarker | None:
@@ -244,7 +244,7 @@ class BucketLog:
         return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
 
     def _check_known(self, tail: LogTail, known_end: int, only_at_end: bool) -> None:
-        """All earlier batches must be in a snapshot: streams that start from this batch's snapshot would miss them."""
+        """Check that a snapshot has all earlier batches: streams that start at this batch's would miss others."""
         marker = tail.marker
         is_ahead = tail.end_offset > known_end and (tail.is_foreign or (marker is not None and marker.is_final))
         if not is_ahead:
@@ -272,7 +272,7 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
     """Refuse a log that ends before the position that the table knows, or behind it with a record of another engine.
 
     Raises:
-        CorruptDataError: records that a snapshot refers to are gone; or the last record is in no snapshot.
+        CorruptDataError: records that a snapshot refers to were removed; or the last record is in no snapshot.
         ConflictError: another writer has fenced this one, and has written since.
     """
     check_not_ahead(log, tail, known_end)
@@ -355,7 +355,7 @@ def check_batch_files(store: TableStore, marker: CommitMarker, messages: Sequenc
 
 
 def payload_path(store: TableStore, marker: CommitMarker) -> str:
-    """Where the payload of a marker is that points to it. Raises: ValueError when that is not a file of the table."""
+    """Path of the payload that a marker refers to. Raises: ValueError: the path is not of a file of the table."""
     directory, _, name = marker.payload.decode().partition("/")
     if directory != PAYLOAD_DIRECTORY:
         raise ValueError(f"not a payload of the table: {marker.payload[:200]!r}")

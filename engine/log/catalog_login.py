@@ -1,6 +1,6 @@
-"""What a catalog gives for its brokers and schema registry: logins, and whatever else no table may say for others.
+"""The client options of a catalog for its brokers and schema registry: logins, and options no table may set.
 
-It is in force for the tables that it opens; it is in no file of those that it makes.
+They apply to all tables that the catalog opens, and are stored in no file of a table.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ class CatalogLogin:
         self._defaults = defaults
 
     def stored(self, options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-        """What a new table stores of its options: nothing that is only its openers'.
+        """The options that a new table stores: without those that only its openers may give.
 
         Args:
-            options: all of them.
-            own: those that the table was given itself; what it may not store is refused when the table is made.
+            options: all options of the table.
+            own: options that the user gave for this table; those that a table may not store are refused.
         """
         return {key: value for key, value in options.items() if not is_openers(key) or key in own}
 

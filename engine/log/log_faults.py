@@ -1,4 +1,4 @@
-"""What is wrong with a table's topic: is it the table's, do both end at the same record, are others' records in it."""
+"""Checks a table's topic: its id, that table and log end at the same record, and that no other program wrote to it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ _PURPOSE: Final = "replace_log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReplaced:
-    """What a table had, and what it has now."""
+    """The former and the new log of a table."""
 
     schema: TableSchema
     former: TableLog | None
@@ -54,10 +54,10 @@ def give_log(
     topic: str | None = None,
     bucket_count: int | None = None,
 ) -> LogReplaced:
-    """Give a table a new topic, whatever has become of the one that it had.
+    """Give a table a new topic, whether or not its former topic still exists.
 
-    Everything that was committed before is in the files, also for streams that have not read it from the former log.
-    A batch in the former log that is in no snapshot is written again by its query.
+    All committed rows are in the files, also for streams that have not read them from the former log. A batch in the
+    former log that is in no snapshot is written again by its query.
 
     Args:
         store: the table, on its main branch.
@@ -130,7 +130,7 @@ def former_logs(store: TableStore) -> list[TableLog]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogWanted:
-    """What ``ALTER TABLE … SET ('log.system'='…')`` asks for."""
+    """The log that ``ALTER TABLE … SET ('log.system'='…')`` asks for."""
 
     system: str
     servers: str | None
@@ -138,7 +138,7 @@ class LogWanted:
 
     @classmethod
     def of(cls, changes: Sequence[SchemaChange], store: TableStore) -> "LogWanted | None":
-        """What changes of a table ask for; None when they leave its log as it is.
+        """The log that changes of a table ask for; None: they do not change the log.
 
         Raises:
             InvalidInputError: no such system, or changes besides those of the log, which are not made in one step.

@@ -70,14 +70,14 @@ def kept_ranges(
 def kept_records(
     store: TableStore, log: TableLog, wanted: LogRange, *, columns: Sequence[str], kept: RangeConsumers | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The committed records of a range in offset order, as ``read_range`` gives them; those left, if no row is lost.
+    """The committed records of a range in offset order, as ``read_range`` returns them.
 
-    Of a log with a key without what other programs wrote among them. With ``kept`` by the consumers of a reader that
-    follows the log.
+    Records that retention removed are skipped if no row was among them. In a log with a key, records of other programs
+    are skipped too. ``kept`` are the consumers of a reader that follows the log.
 
     Raises:
         OffsetLostError: rows are lost, or may be.
-        CorruptDataError: the log is shorter than it was, or the topic is gone.
+        CorruptDataError: the log is shorter than before, or the topic was deleted.
         UnavailableError: no progress in time.
     """
     rows = None if log.key is None else _batch_rows(store, log, wanted.bucket)

@@ -41,7 +41,7 @@ _OF_ENGINE: Final = frozenset({"topic", "topic-id", "topic-is-adopted"})  # behi
 
 
 class OrphanPolicy(Enum):
-    """What to do about another query's batch that is in the log and in no snapshot."""
+    """How to treat a batch of another query that is in the log and in no snapshot."""
 
     FAIL = "fail"
     ADOPT = "adopt"
@@ -98,7 +98,7 @@ class TableLog:
 
     @property
     def first_offset(self) -> int:
-        """Where the first row of each bucket is, or will be."""
+        """Offset of the first row of each bucket, also of one that has no row yet."""
         return CLAIM_END if self.is_adopted else 0
 
     def position(self, offsets: Mapping[int, int]) -> LogOffsets:
@@ -217,7 +217,7 @@ class TableLog:
         return topics
 
     def target(self, bucket: int) -> LogTarget:
-        """Where a bucket's writer writes."""
+        """The topic partition, and client properties, of a bucket's writer."""
         return LogTarget(
             properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket, key=self.key,
             topic_id=self.topic_id,
@@ -257,7 +257,7 @@ def log_options(
 
 
 def ignored_options(store: TableStore) -> dict[str, str]:
-    """What of the options that are stored with a table has no effect for who opened it, and why, by key."""
+    """Stored options of a table that have no effect for the catalog that opened it: the reason, by key."""
     options = store.schema.options
     try:
         trusted = trusted_options(options, store.given)

@@ -46,7 +46,7 @@ class TableTopic:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What the table stores of it."""
+        """The options by which the table finds the topic."""
         return {
             TOPIC_KEY: self.name,
             TOPIC_ID_KEY: self.topic_id,
@@ -73,7 +73,7 @@ class NewLog:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What the table, or the branch, stores of it."""
+        """The options by which the table, or the branch, finds the log."""
         return {SYSTEM_KEY: "kafka", **self.topic.options, MARKER_KEY_KEY: self.key}
 
     def undo(self) -> None:
@@ -154,14 +154,14 @@ def default_names(table_name: str, table_id: str) -> tuple[str, str]:
 
 
 def remove_topic(topics: LogTopics, log: TableLog) -> str | None:
-    """Delete the topic of a table that is dropped, if the table made it and it is still the table's.
+    """Delete the topic of a dropped table, if the table created it and it has not been created again since.
 
     Args:
         topics: connection to its brokers.
         log: the table's log.
 
     Returns:
-        Why the topic stays; None when it is gone.
+        Why the topic stays; None: it was deleted.
 
     Raises:
         UnavailableError: the brokers do not answer.
@@ -222,7 +222,7 @@ def reached_topics(log: TableLog, table: str, *, force: bool) -> LogTopics | Non
 
 
 def is_removed(topics: LogTopics, log: TableLog, *, force: bool) -> bool:
-    """``remove_topic``; with ``force`` False instead of an error: it is not known whether the topic is gone."""
+    """``remove_topic``; with ``force``, False instead of an error: the topic may or may not exist."""
     try:
         remove_topic(topics, log)
     except (UnavailableError, InvalidInputError):

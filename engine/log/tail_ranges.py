@@ -67,7 +67,7 @@ def missing_after_wait(topics: LogTopics, log: TableLog, wanted: Mapping[int, in
         Facts about a bucket that is still too short, for a message; None when there is none.
 
     Raises:
-        CorruptDataError: the topic is gone.
+        CorruptDataError: the topic was deleted.
     """
     clock = log.properties.environment
     deadline = clock.monotonic() + patience_s

@@ -1,4 +1,4 @@
-"""Where a stream without a checkpoint begins: its start options, or its consumer's place, in the table's history."""
+"""The position at which a stream without a checkpoint begins: by its start options, or its consumer's position."""
 
 import logging
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ logger = logging.getLogger("fluvial.stream")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What decides where a stream begins."""
+    """The options and the state of the table that decide where a stream begins."""
 
     options: StreamOptions
     view: LogView  # of the log in force
@@ -30,7 +30,7 @@ class Beginning:
     recorder: Recorder | None
 
     def position(self, target: ReadTarget) -> Position:
-        """Where it begins, of a table that may be read up to ``target``.
+        """The first position, if the table may be read up to ``target``.
 
         Raises: InvalidInputError: the snapshot, tag or time is not available.
         """
@@ -87,7 +87,7 @@ class Beginning:
         return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self._history)
 
     def _changes_of(self, snapshot_id: int) -> Position:
-        """Before the changes of a snapshot, even when the previous snapshot is gone."""
+        """The position before the changes of a snapshot, also when the previous snapshot has expired."""
         before_id = snapshot_id - 1
         if before_id == 0:
             return self._behind(0, LogOffsets())

@@ -96,7 +96,7 @@ class TableHistory:
                 cache.clear()
 
     def commit_of(self, snapshot_id: int) -> str | None:
-        """An identifier of the commit that made a snapshot; None when the snapshot is gone, or for 0."""
+        """An identifier of the commit that made a snapshot; None: the snapshot has expired, or is 0."""
         snapshot = self._find(snapshot_id) if snapshot_id else None
         return None if snapshot is None else _commit_of(snapshot)
 
@@ -121,7 +121,7 @@ class TableHistory:
         return self.store.snapshots.exists(snapshot_id) or self.store.snapshots.find_kept(snapshot_id) is not None
 
     def is_known(self, snapshot_id: int) -> bool:
-        """Whether the changes behind a snapshot can be read: it can itself, or a changelog outlived it."""
+        """Whether the changes after a snapshot can be read: the snapshot, or its kept changelog, still exists."""
         return self._find(snapshot_id) is not None
 
     def has_changes(self, snapshot_id: int) -> bool:
@@ -252,13 +252,13 @@ class TableHistory:
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
 
     def _location(self, snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
-        """Where its changes are: in the log only if they are in this one, not in a former or later one."""
+        """Location of a snapshot's changes; the log counts only if it is this one, not a former or later one."""
         before = self._find(snapshot.id - 1) if snapshot.is_external and snapshot.id > FIRST_SNAPSHOT_ID else None
         is_of_log = snapshot.is_of_log(self._generation, before) and not self._log_is_wrong_of(snapshot)
         return changes_of(snapshot, has_log=has_log and is_of_log, before=before)
 
     def _log_before(self, snapshot: Snapshot, offsets: LogOffsets) -> Mapping[int, int]:
-        """Where the records begin that a stream skips, since it has their rows from the snapshot's files."""
+        """Offsets of the first records that a stream skips, because it reads their rows from the snapshot's files."""
         if self._log_is_wrong_of(snapshot):
             before = self._find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
             return LogOffsets() if before is None else self._offsets_at(before)
@@ -308,7 +308,7 @@ def _commit_of(snapshot: Snapshot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Planned(Generic[S]):
-    """Splits, and what positions know of them."""
+    """Splits, with the facts that positions store of them."""
 
     splits: tuple[S, ...]
     plan: SplitPlan
@@ -323,7 +323,7 @@ class _Planned(Generic[S]):
 
 
 def _boundaries(split: DataSplit | ChangeSplit) -> str:
-    """What is in a split and in no other one of its plan, given the snapshots."""
+    """A key of each split that no other split of its plan has, for given snapshots."""
     files = [file.file_name for file in split.files]
     if isinstance(split, DataSplit):
         span = None if split.span is None else (split.span.low, split.span.high)

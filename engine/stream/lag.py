@@ -16,7 +16,7 @@ _SUMMED_SNAPSHOTS: Final = 1000  # at most
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """What is committed and not yet delivered; estimates where files are counted."""
+    """Committed and not yet delivered rows; estimates where only files are counted."""
 
     snapshots: int
     records: int  # of the log by offsets, including transaction markers
@@ -24,7 +24,7 @@ class Lag:
     age_ms: int  # since the commit of the oldest undelivered snapshot
 
     def to_json(self) -> dict[str, Any]:
-        """For progress reports: ``lag_records`` etc., whole numbers."""
+        """The lag as JSON values for progress reports: ``lag_records`` etc., whole numbers."""
         return {
             "lag_snapshots": self.snapshots,
             "lag_records": self.records,
@@ -72,7 +72,7 @@ class LagProbe:
         self._views = LogViews(options)
 
     def behind(self, here: Position) -> Lag:
-        """What is committed now and not delivered at a position.
+        """The lag of a position behind the present commits.
 
         Raises:
             UnavailableError: brokers or the store do not answer.

@@ -41,9 +41,9 @@ class StreamLog:
         self._checked_s = time.monotonic()
 
     def ends(self, known: Mapping[int, int]) -> LogOffsets:
-        """The end of the last batch, or chunk of one, of every bucket: what is behind it another program wrote.
+        """The end of the last batch, or chunk of one, of every bucket; later records are of another program.
 
-        That may be an engine that is about to commit: then a snapshot says that it is the table's.
+        That program may be an engine that is about to commit: then a snapshot will name the records as the table's.
 
         Args:
             known: offsets of the newest snapshot.

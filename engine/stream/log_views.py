@@ -46,7 +46,7 @@ class LogViews:
         self._checked_id = self._store.schema.id
 
     def in_force(self, newest: TableSchema) -> LogView:
-        """The view of the log that the newest schema version names; a stream that reads files alone stays with them."""
+        """The view of the log that the newest schema version names; a stream of files alone continues without a log."""
         if newest.id != self._checked_id:
             if self._options.log is not None:
                 self._in_force = self._of_log(self._log_of(newest, is_read=True))
@@ -94,10 +94,10 @@ class LogViews:
 
 
 def left_log_at(here: Position, store: TableStore, to: LogView) -> Position | None:
-    """The same place on a branch, of a stream that has followed the log of the branch's parent; None: it is elsewhere.
+    """The position on a branch of a stream that followed the log of the branch's parent; None: there is none.
 
     Args:
-        here: what is delivered.
+        here: the delivered position.
         store: the table, on the branch.
         to: the view to cross over to.
     """
@@ -118,7 +118,7 @@ def boundary(here: Position, newest_id: int, history: TableHistory) -> int:
         history: as the position's log sees it.
 
     Raises:
-        SnapshotExpiredError: the snapshots behind the position are gone.
+        SnapshotExpiredError: the snapshots after the position have expired.
     """
     if history.is_eventual:  # records are delivered before there is a snapshot of them: those may come again
         return _last_within(here, newest_id, history)
@@ -140,10 +140,10 @@ def _last_within(here: Position, newest_id: int, history: TableHistory) -> int:
 
 
 def crossed(here: Position, at: LogView, to: LogView, boundary_id: int) -> Position | None:
-    """The same place in another log; None while the stream is between two snapshots.
+    """The equal position in another log; None while the stream is between two snapshots.
 
     Args:
-        here: what is delivered, in the log of ``at``.
+        here: the delivered position, in the log of ``at``.
         at: the view of ``here``.
         to: the view to cross over to.
         boundary_id: from ``boundary``, for a position in the log.

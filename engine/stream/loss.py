@@ -1,8 +1,9 @@
-"""What a stream does when needed data is gone: ``log.on-offset-lost``.
+"""The action of a stream when needed data was removed: ``log.on-offset-lost``.
 
-``fail`` stops and reports what is missing. ``resnapshot`` continues without a gap: while the last delivered snapshot
-exists, with the difference between it and the newest, which is exact; else with all rows of the newest snapshot, where
-rows deleted meanwhile are not retracted. ``earliest`` continues with the remaining data, and so skips rows.
+``fail`` stops and reports the missing data. ``resnapshot`` continues without a gap. If the last delivered snapshot
+still exists, it delivers the exact difference between that and the newest one; else it delivers all rows of the newest
+snapshot, and does not retract rows that were deleted in between. ``earliest`` continues with the remaining data, and
+so skips rows.
 """
 
 import logging
@@ -54,7 +55,7 @@ def after_loss(
 def _check_whole(
     facts: str, options: StreamOptions, history: TableHistory, log: StreamLog | None, target: ReadTarget
 ) -> None:
-    """Eventual mode: records that left the log before their commit are in no snapshot, so none can replace them."""
+    """Refuse eventual mode: records that were removed before their commit are in no snapshot, so none replaces them."""
     if log is None or not history.is_eventual:
         return
     then = history.facts(target.snapshot_id).offsets if target.snapshot_id else {}

@@ -33,14 +33,14 @@ _LIMITS: Final = ("read.stream.maxRowsPerTrigger", "read.stream.maxBytesPerTrigg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """Where batches may end: ``source.checkpoint-align.*``."""
+    """The snapshots at which batches may end: ``source.checkpoint-align.*``."""
 
     every: int  # at snapshots with a number that is a multiple of this
     timeout_ms: int  # longest wait of a trigger for one
 
 
 class OnLoss(Enum):
-    """What to do when needed data is gone: ``log.on-offset-lost``."""
+    """The action when needed data was removed: ``log.on-offset-lost``."""
 
     FAIL = "fail"
     RESNAPSHOT = "resnapshot"
@@ -248,7 +248,7 @@ def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
 
 
 def _check_can_be_completed(table: TableView, log: TableLog, options: TableOptions, filtered: Sequence[str]) -> None:
-    """Raises: InvalidInputError: rows that stop matching cannot be known from this log."""
+    """Refuse a filter by values. Raises: InvalidInputError: this log does not show rows that cease to match."""
     facts = f"table={table.name} column={filtered[0]} key={', '.join(table.schema.primary_keys)}"
     if options.log_scan_remove_normalize:
         raise InvalidInputError(

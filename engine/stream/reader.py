@@ -135,7 +135,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.__dict__ | {"_watching": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same for every new query: its actual start is stored in the end of its first batch."""
+        """The start offset, equal for every new query: the actual start is stored in the end of its first batch."""
         return dict(UNSTARTED)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -168,7 +168,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks' input between two offsets; the same after a restart.
 
-        Raises: CorruptDataError: it is lost meanwhile, and the options do not say how to continue.
+        Raises: CorruptDataError: data was removed since planning, and the options do not say how to continue.
         """
         last = Position.from_json(end)
         first = last.begin if start == UNSTARTED else Position.from_json(start)
@@ -193,7 +193,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._watch.record_start(here)
 
     def _began(self, start: dict[str, Any], read: SourceRead | None, *, has_rows: bool) -> SourceRead | None:
-        """Where this run began, for its first batch with rows, also when Spark asks for it again; None: another."""
+        """Start of this run, for its first batch with rows, also when Spark asks for it again; None: a later batch."""
         if self._first is None and has_rows:
             self._first = start
         begin = None if self._begin is None else self._begin.read

@@ -70,7 +70,7 @@ class StreamRows:
 
     @classmethod
     def of(cls, options: StreamOptions) -> Self:
-        """As a stream's options want them."""
+        """The conversion that a stream's options ask for."""
         return cls(
             table=options.table,
             schema=options.schema,

@@ -160,7 +160,7 @@ class TableWatch:
     def _is_not_worth_a_batch(self, here: Position, end: Position) -> bool:
         """Whether a batch would only move past commits that changed no rows, such as compactions.
 
-        The position moves in time to stay at snapshots that exist, and whenever a consumer or another job waits for it.
+        The position is moved before its snapshot expires, and whenever a consumer or another job waits for it.
         """
         is_awaited = self._place is not None or self._options.aligned is not None
         return (
@@ -171,7 +171,7 @@ class TableWatch:
         )
 
     def steps_between(self, start: Position, end: Position) -> list[PlanStep]:
-        """What a planned batch delivers: after a loss what the options say, as long as this process lives.
+        """The steps of a planned batch; after a loss those that the options ask for, while this process lives.
 
         Raises: CorruptDataError: needed data is lost, and the options do not say how to continue.
         """
@@ -184,7 +184,7 @@ class TableWatch:
             return [] if step is None else [step]
 
     def planned_steps(self, start: Position, end: Position) -> list[PlanStep]:
-        """What a planned batch delivers. Raises: OffsetLostError, SnapshotExpiredError when needed data is lost."""
+        """The steps of a planned batch. Raises: OffsetLostError, SnapshotExpiredError: needed data was removed."""
         if end != self._planned and end.is_range and self.log is not None:
             self.log.check_kept(self._store, self._needed_from(start, end.offsets), end.offsets)
         return list(steps(start, end, self.history))
@@ -192,7 +192,7 @@ class TableWatch:
     def continued(
         self, here: Position, loss: OffsetLostError | SnapshotExpiredError, *, is_between: bool = False
     ) -> Position:
-        """Where the stream continues after a loss.
+        """The position at which the stream continues after a loss.
 
         Args:
             here: everything before is delivered.

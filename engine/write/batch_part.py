@@ -56,7 +56,7 @@ _REUSES_WORKERS: Final = "SPARK_REUSE_WORKER"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
-    """What every task of a batch gets. Picklable; size grows with the number of buckets, not of rows."""
+    """The specification of a batch, sent to every task. Picklable; its size grows with buckets, not with rows."""
 
     table: TableView
     log: TableLog | None
@@ -76,13 +76,13 @@ class BatchSpec:
     task_count: int = 1  # of fixed buckets: each task has those of one remainder
 
     def of_task(self) -> "BatchSpec":
-        """In a task: writers of the log stay open for the next tasks of its process, if Spark gives it any."""
+        """A copy for a Spark task: writers of the log stay open for later tasks, if Spark keeps the process."""
         if _REUSES_WORKERS not in os.environ:
             return self
         return replace(self, kept=writers_of_process(), keeps_writers=True)
 
     def check_run(self) -> None:
-        """Raises: TakenOverError: another run of the query has these batches now."""
+        """Check that no newer run of the query exists. Raises: TakenOverError: one does."""
         if self.run is not None:
             self.run.check(f"batch={self.batch_id}")
 
@@ -104,7 +104,7 @@ class BatchSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketResult:
-    """What a batch left in one bucket."""
+    """The result of a batch in one bucket."""
 
     bucket: int
     messages: tuple[CommitMessage, ...]  # one per table partition
@@ -142,7 +142,7 @@ class BucketResult:
 
     @classmethod
     def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
-        """What an earlier attempt left, by the marker at the log's end."""
+        """The result of an earlier attempt, from the marker at the log's end."""
         files = read_payload(store, marker)
         check_batch_files(store, marker, files.messages)
         return cls(
@@ -165,7 +165,7 @@ def committable(
     changes: ChangeSource,
     properties: Mapping[str, str],
 ) -> Committable:
-    """What the results of a batch publish; without a watermark.
+    """The committable of a batch, from the results of its buckets; without a watermark.
 
     Args:
         identifier: of the commit.

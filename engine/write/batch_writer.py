@@ -128,20 +128,20 @@ class BatchWriter:
         """Write a batch unless it is committed already.
 
         Args:
-            batch_id: rises from batch to batch of one commit user.
+            batch_id: ascending number of the batch, for one commit user.
             run_parts: see ``RunParts``; not called when the batch is committed.
             read_snapshot_id: see ``Table.append``.
-            properties: of the snapshot.
-            turn: of this writer among those of the log; None: it has the log for itself.
-            done_buckets: rows of these are in the table.
+            properties: properties of the snapshot.
+            turn: the writer's turn among the writers of the log; None: it is the only writer.
+            done_buckets: buckets whose rows are already in the table; they are not written.
 
         Raises:
             AwaitedWriterError: a query that waits for its turn has to complete its batch first.
-            StaleReadError: the table is not what it was at ``read_snapshot_id``.
+            StaleReadError: the table has changed since ``read_snapshot_id``.
             ConflictError: another writer holds a bucket of the log, or committed to the same buckets of the table:
                 nothing of this batch is visible in the table. Run the batch again.
             TakenOverError: another run of the query has taken over: end this one.
-            LostTraceError: what was published of an earlier attempt is not known any more.
+            LostTraceError: the snapshots that an earlier attempt may have published have expired.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
         """
         self._batch_id, self._turn = batch_id, turn
@@ -190,7 +190,7 @@ class BatchWriter:
     def _complete(
         self, done: CommitResult, run_parts: RunParts, properties: Mapping[str, str], done_buckets: frozenset[int]
     ) -> CommitResult:
-        """A batch job that was taken for dead writes the buckets that another writer could not commit for it."""
+        """Write the remaining buckets of a batch job that another writer believed dead and committed in part."""
         if self._turn is None or self._batch_id != BATCH_IDENTIFIER or not done.already_committed:
             return done
         assert done.snapshot is not None
@@ -248,7 +248,7 @@ class BatchWriter:
         return self._log
 
     def _log_offsets(self) -> Mapping[int, int]:
-        """Next offsets of the newest snapshot that has offsets: commits of engines without a log drop them."""
+        """Next offsets by bucket, of the newest snapshot that has offsets; commits of other engines have none."""
         known = {} if self._log is None else self._store.log_offsets_at(self.live.snapshot) or {}
         return merged_offsets(known, self._corrected)
 

@@ -30,7 +30,7 @@ _Indexes = Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]
 
 
 class ExactChanges:
-    """What a task's files change, looked up in one snapshot. Made when the files are written and all buckets fenced."""
+    """The changes that a task's files make to one snapshot. Created after the files are written and buckets fenced."""
 
     def __init__(self, store: TableStore, messages: Iterable[CommitMessage]) -> None:
         """Look which files the buckets have now.

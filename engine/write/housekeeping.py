@@ -48,9 +48,9 @@ class Housekeeping:
 
         Args:
             store: the table.
-            checkpoint: of the query that writes the table, to be kept with savepoints.
-            every_ms: time between two looks.
-            check: raises ConflictError when this writer may not change the table any more: nothing is deleted or made.
+            checkpoint: checkpoint of the query that writes the table, which savepoints keep.
+            every_ms: milliseconds between two checks of the clock.
+            check: raises ConflictError when this writer may no longer change the table: nothing is deleted or created.
         """
         self._table = store
         self._check = check
@@ -233,7 +233,7 @@ class PeriodicSavepoints:
     def of(
         cls, store: TableStore, checkpoint: CheckpointPlace | None, *, every_ms: int, check: Callable[[], object]
     ) -> "PeriodicSavepoints | None":
-        """Those of a table; None: its options ask for none."""
+        """The periodic savepoints of a table; None: its options ask for none."""
         schedule = SavepointSchedule.of(store.options)
         return None if schedule is None else cls(store, schedule, checkpoint, every_ms=every_ms, check=check)
 

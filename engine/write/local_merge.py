@@ -1,6 +1,6 @@
-"""Rows of one key become one before the shuffle: for streams that change few keys often.
+"""Merges rows of one key before the shuffle, for streams that change few keys often.
 
-Only where nothing but the newest row of a key counts: neither a log nor a changelog of the input gets the others.
+Only for tables without a log and without a changelog of the input, which would need the older rows.
 Source: Paimon ``local-merge-buffer-size``.
 """
 
@@ -27,7 +27,7 @@ class LocalMerge:
 
     @classmethod
     def of(cls, store: TableStore, *, has_log: bool) -> "LocalMerge | None":
-        """As the options of a table ask for; None: not at all, or every row counts."""
+        """The merge that a table's options ask for; None: none, or the table needs every row."""
         options = store.options
         buffer_bytes: int | None = options.local_merge_buffer_size_bytes
         every_row_counts = (
@@ -52,7 +52,7 @@ class LocalMerge:
         return frame.mapInArrow(self, frame.schema)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What a Spark task runs over its part of the frame."""
+        """Merge the rows of one partition of the frame; runs in a Spark task."""
         held: list[pa.RecordBatch] = []
         for batch in batches:
             held.append(batch)

@@ -49,8 +49,7 @@ def renumbered(
 ) -> Committable:
     """The same rows, numbered to follow the newest snapshot, to which the live files are advanced.
 
-    Changes that were looked up in an older snapshot are not true any more: streams skip them in the log, and get
-    them from the files.
+    Changes that were looked up in an older snapshot are stale: streams skip them in the log, and read them from files.
 
     Args:
         store: the table.
@@ -60,7 +59,7 @@ def renumbered(
         conflict: the reason.
         headroom: numbers that are left free, for rows that others commit meanwhile.
 
-    Raises: the conflict, when other numbers do not resolve it; OutcomeUnknownError: files of the batch are gone.
+    Raises: the conflict, when other numbers do not resolve it; OutcomeUnknownError: files of the batch were deleted.
     """
     live.advance()
     moved = []
@@ -89,9 +88,9 @@ def rewrite_with_higher_numbers(
 ) -> CommitMessage:
     """The message with every sequence number greater than ``above``; the same message when they are already.
 
-    Those that are moved leave ``headroom`` numbers free.
+    A message that is renumbered leaves ``headroom`` numbers free.
 
-    Raises: OutcomeUnknownError: its files are gone.
+    Raises: OutcomeUnknownError: its files were deleted.
     """
     if not message.new_files:
         return message
@@ -112,7 +111,7 @@ def rewrite_with_higher_numbers(
 
 
 def superseded(lost: Sequence[CommitMessage], moved: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """What to discard of messages, one for one, that were rewritten: the changelog is the same files in both."""
+    """The files to discard after messages were rewritten, one for one; both versions share the changelog files."""
     found = []
     for before, after in zip(lost, moved, strict=True):
         kept = {file.file_name for file in after.new_files}

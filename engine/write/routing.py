@@ -46,7 +46,7 @@ def shuffle_by_bucket(
 
 
 def shuffle_counted_rows(frame: DataFrame, table: TableView, task_count: int) -> DataFrame:
-    """The same for a table that counts its rows: the bucket is of all values, so it is worked out by an Arrow function.
+    """Shuffle a frame for a table that counts equal rows: the bucket depends on all values, so Arrow computes it.
 
     Args:
         frame: already in the table's types, perhaps with ``_row_kind``.

@@ -53,7 +53,7 @@ RowsOfRunner = TypeVar("RowsOfRunner", contravariant=True)
 
 
 class Runner(Protocol[RowsOfRunner]):
-    """Where the work of a session is done: in Spark tasks, in threads, in this process."""
+    """Runs the work of a session: in Spark tasks, in threads, or in this process."""
 
     def write(self, spec: BatchSpec, rows: RowsOfRunner) -> Iterable[BucketResult]:
         """Run ``write_part`` over the rows of a batch, every bucket in one place."""
@@ -80,7 +80,7 @@ def compact_here(store: TableStore, tasks: Sequence[CompactionTask]) -> list[Com
 
 
 class Upkeep(Enum):
-    """What a writer does for its table besides writing rows. With ``write-only`` it waits for the job that does it."""
+    """The upkeep of a table by its writer: compaction, expiry, tags. With ``write-only`` another job does it."""
 
     STREAM = "stream"
     """Compacts in the background after every commit, makes periodic savepoints, expires old snapshots."""
@@ -350,7 +350,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             self._dedicated.before_batch(self._writer.live)
 
     def after_commit(self, done: CommitResult, batch_id: int, origin: CommitOrigin | None) -> None:
-        """Report the commit, then look after the table."""
+        """Report the commit, then run the upkeep of the table."""
         if batch_id == BATCH_IDENTIFIER:
             tag_batch(self._store, done)
         self._after.report(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
@@ -375,7 +375,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         self.close()
 
     def _follow_log(self) -> TableLog | None:
-        """Write to the log that the table has now: it may have got its first one, another one, or none, meanwhile."""
+        """Switch to the table's present log: since the last batch a log may have been added, replaced or removed."""
         store, self._known_schema_id = at_newest_log(self._store, self._known_schema_id)
         if store is not self._store:
             table = replace(self._table, store=store)

@@ -1,4 +1,4 @@
-"""The runner of a write session that works in Spark tasks: every bucket of a frame in one of them."""
+"""The runner of a write session that uses Spark tasks: each bucket of a frame is written by one task."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -102,7 +102,7 @@ def _task_count(frame: DataFrame, spec: BatchSpec) -> int:
 
 
 class _PartTask:
-    """What a Spark task runs. Its module is imported by the worker, so only the specification is sent."""
+    """The function of a Spark task. The worker imports its module, so only the specification is pickled."""
 
     def __init__(self, spec: BatchSpec) -> None:
         self._spec = spec

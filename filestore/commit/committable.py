@@ -1,4 +1,4 @@
-"""What one commit publishes: the messages of its tasks under one identifier."""
+"""The content of one commit: the messages of its tasks, under one identifier."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ BATCH_IDENTIFIER: Final = 2**63 - 1
 
 
 class StatisticsFile(NamedTuple):
-    """What ANALYZE found, in a file."""
+    """A file with the statistics of ANALYZE."""
 
     name: str
     schema_id: int  # that it was found with

@@ -21,11 +21,11 @@ _LATE_MS: Final = 1_800_000  # half of the least age of a file that orphan clean
 
 
 class GoneError(OutcomeUnknownError):
-    """What was published may be nowhere, or in a table or branch of another name."""
+    """The published snapshot may have been removed, or be in a table or branch of another name."""
 
 
 def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commit_user: str) -> None:
-    """Accept a snapshot that was created, and move the hints; or take it back.
+    """Accept a created snapshot and move the hints, or take the snapshot back.
 
     Args:
         store: table, on its branch.
@@ -34,11 +34,12 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
         commit_user: for messages.
 
     Raises:
-        LostRaceError: the history that it continues has expired, or is being rolled back, so it was taken back; nothing
-            is visible.
-        ConflictError: the history was rolled back, so it was taken back; its files must not be committed again.
-        GoneError: it was visible, and is gone with its branch or table, or by a rollback.
-        OutcomeUnknownError, UnavailableError: it may be visible.
+        LostRaceError: the history that the snapshot continues has expired, or is being rolled back; the snapshot was
+            taken back, and nothing is visible.
+        ConflictError: the history was rolled back; the snapshot was taken back, and its files must not be committed
+            again.
+        GoneError: the snapshot was visible, and was removed with its branch or table, or by a rollback.
+        OutcomeUnknownError, UnavailableError: the snapshot may be visible.
     """
     store = store.as_found
     snapshots = store.snapshots
@@ -94,11 +95,11 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
 
 
 def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
-    """For a commit long after its files were written: orphan cleaning may have taken them for leftovers.
+    """Check files that were written long before their commit: orphan cleaning may have deleted them.
 
     Raises:
-        ConflictError: one is gone; the snapshot was taken back.
-        CorruptDataError: one is gone, and other commits follow the snapshot, so it stays.
+        ConflictError: a file is missing; the snapshot was taken back.
+        CorruptDataError: a file is missing, and other commits follow the snapshot, so it stays.
     """
     now_ms = store.clock.local_ms()
     for message in messages:
@@ -136,9 +137,9 @@ def check_rescaled(store: TableStore, snapshot: Snapshot, committable: Committab
 
 
 def check_not_removed(store: TableStore, snapshot: Snapshot, *, commit_user: str) -> None:
-    """For a snapshot that may have been created, and is not there: its files must not be published again if it was.
+    """Check that a missing snapshot was never created; if it was, its files must not be published again.
 
-    That another snapshot has its number does not show that it was never there: a rollback may have freed the number.
+    Another snapshot under its number does not prove that: a rollback may have freed the number.
 
     Raises: GoneError.
     """
@@ -176,8 +177,8 @@ def _gone(store: TableStore, snapshot: Snapshot, commit_user: str) -> GoneError:
 def take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
     """Delete a snapshot of this process from the table's history; False: another commit follows it, so it stays.
 
-    A commit that comes between the look and the deletion is seen behind it, as in a rollback. What has the next number
-    and was made on top of another snapshot does not follow: this one's number was taken meanwhile, or it is a fork.
+    The history is read again after the deletion, so a commit in between is seen, as in a rollback. A snapshot with the
+    next number that was built on another one does not follow: this snapshot's number was reused, or it is a fork.
     """
     store = store.as_found
     if _is_followed(store, snapshot):

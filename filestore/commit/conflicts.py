@@ -1,4 +1,4 @@
-"""Whether a commit may be published on top of what others published meanwhile.
+"""Checks whether a commit may be published on top of snapshots that others published since its base.
 
 Each check returns None, or the reason as a lower-case fact with ``key=value`` pairs; ``TableCommit`` raises it as a
 ConflictError. Source: Paimon ``ConflictDetection``.
@@ -67,7 +67,7 @@ class Candidate:
 
     @_lazy
     def changes(self) -> Mapping[int, Sequence[ManifestEntry]] | None:
-        """What others committed since the base, by snapshot id; None: the base or a snapshot since it is not known."""
+        """Changes that others committed since the base, by snapshot id; None: the base or a later one has expired."""
         return None if self.base is None else changes_since(self.store, self.base, self.latest)
 
     @_lazy

@@ -1,8 +1,8 @@
-"""What streaming writers committed, as far as its snapshots have expired.
+"""Notes of the last commits of streaming writers whose snapshots have expired.
 
-A writer finds its last commit in the snapshots; a query that was stopped for longer than they are kept would not, and
-would write its last batch again. So before an expiry deletes the last snapshot of a writer, it notes the identifier:
-one small file for each writer, beside the snapshots, where no reader of the layout looks.
+A writer finds its last commit in the snapshots. A query that was stopped for longer than snapshots are kept would not
+find it, and would write its last batch again. So before an expiry deletes the last snapshot of a writer, it notes the
+identifier: one small file for each writer, beside the snapshots, where no reader of the layout looks.
 """
 
 import json
@@ -24,7 +24,7 @@ _LIFE_DIGITS: Final = 8
 
 
 def expired_commits_directory(paths: TablePaths) -> str:
-    """Where the notes of a branch are."""
+    """Directory of a branch's notes."""
     return f"{paths.branch_root}/{_DIRECTORY}"
 
 
@@ -36,7 +36,7 @@ class ExpiredCommits:
     """
 
     def __init__(self, store: TableStore) -> None:
-        """Of the branch of a store; made before anything is decided on what is there."""
+        """The notes of a store's branch; create this before deciding anything from the present snapshots."""
         self._io = store.io
         self._directory = expired_commits_directory(store.paths)
         self._end = f".{store.life()[-_LIFE_DIGITS:]}"
@@ -73,7 +73,7 @@ class ExpiredCommits:
         return written
 
     def withdraw(self, written: Mapping[str, bytes]) -> None:
-        """Delete notes that came into another table than the one that they are about, or where none is any more."""
+        """Delete notes that were written into another table than their own, or where the table was dropped."""
         for path, body in written.items():
             with suppress(FileNotFoundError):
                 if self._io.read_bytes(path) == body:
@@ -101,7 +101,7 @@ class ExpiredCommits:
         return [each for each in self._io.list_names(self._directory) if each.endswith(self._end)]
 
     def forget_after(self, snapshot_id: int) -> None:
-        """Delete the notes of commits after a snapshot, which the table does not have any more."""
+        """Delete the notes of commits after a snapshot, which a rollback removed from the table."""
         for path in self.after(snapshot_id):
             self._io.delete(path)
 

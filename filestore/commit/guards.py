@@ -1,4 +1,4 @@
-"""What ends the attempts of a commit: limits that a user may set, and what others have published or are publishing.
+"""Guards that end the attempts of a commit: limits that a user may set, and commits or rollbacks of others.
 
 Source: Paimon ``commit.timeout`` and StrictModeChecker.
 """

@@ -16,7 +16,7 @@ class CommitHistory:
     """
 
     def __init__(self, store: TableStore, commit_user: str, *, start: int = 0) -> None:
-        """Of a user that was made after the snapshot ``start``; 0: all snapshots are looked at."""
+        """The history of a commit user that was created after snapshot ``start``; 0: all snapshots are searched."""
         self._table = store
         self._commit_user = commit_user
         self._start = start
@@ -68,7 +68,7 @@ class CommitHistory:
         return None  # expired
 
     def _was_rewritten(self, latest: Snapshot) -> bool:
-        """Whether a rollback removed what was scanned, so that it is not known any more."""
+        """Whether a rollback removed scanned snapshots, so that the result of the scan is void."""
         if self._scanned is None:
             return False
         if latest.id < self._scanned.id:

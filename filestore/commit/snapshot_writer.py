@@ -120,7 +120,7 @@ def write_snapshot(
 
     Raises:
         ConflictError: the statistics are of another schema; or as ``check_opened_schema``.
-        LostRaceError: ``latest`` is gone. What is published at once becomes a fork only by a pause in between.
+        LostRaceError: ``latest`` was removed. A snapshot that is published at once becomes a fork only after a pause.
     """
     snapshot_id = FIRST_SNAPSHOT_ID if latest is None else latest.id + 1
     next_row_id = latest.next_row_id if latest else None
@@ -209,7 +209,7 @@ def check_opened_schema(store: TableStore, newest: TableSchema, committable: Com
 
 
 def _check_constraints(store: TableStore, newest: TableSchema) -> None:
-    """Refuse rows of a writer that was opened before a constraint was added: it has not held them to it."""
+    """Refuse rows of a writer that was opened before a constraint was added, because it did not check them."""
     known = {(rule.name, rule.condition) for rule in check_rules(store.schema)}
     added = [rule for rule in check_rules(newest) if (rule.name, rule.condition) not in known]
     if added:
@@ -298,7 +298,7 @@ def _known_offsets(store: TableStore, latest: Snapshot | None, committable: Comm
 def _change_properties(
     store: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
 ) -> Mapping[str, str]:
-    """What the snapshot says about where its changes are."""
+    """Properties of the snapshot that say whether its changes are in the log, in files, or both."""
     return change_properties(
         committable.changes or default_changes(kind, tracks_changes=store.options.change_tracking),
         snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,

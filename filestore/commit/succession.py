@@ -1,12 +1,12 @@
-"""Whether a published snapshot continues the history that its commit was decided on.
+"""Checks whether a published snapshot continues the history that its commit was based on.
 
-Creating ``snapshot-<n>`` exclusively proves only that no file of that name is there now. A process that was paused
-before it (a closed lid, a migrated machine, a store that hangs) may find the number free again, because its snapshot
-expired or a rollback removed it, or may find another table under the name. So a commit looks once more behind the
-creation: at the table, at its parent, and, where the parent is gone, at what the others left. Whatever ends a history
-becomes visible before it deletes anything: expiry claims, and rollback and drop delete, newest first. So one of the two
-sides sees the other. A rollback looks for what follows once more behind its notes, before it removes anything: so what
-was created behind that look finds the notes.
+Creating ``snapshot-<n>`` exclusively proves only that no file of that name exists at that moment. A process that was
+paused before the creation (a closed lid, a migrated machine, a store that hangs) may find the number free again,
+because that snapshot expired or a rollback removed it, or may find another table under the name. So a commit checks
+again after the creation: the table, the parent snapshot, and, if the parent is missing, the traces of the operation
+that removed it. Each operation that ends a history makes itself visible before it deletes anything: expiry by a claim,
+rollback by notes, drop by deleting the newest first. So one of the two sides always sees the other. A rollback reads
+the history again after its notes and before its first deletion: a snapshot that is created later finds the notes.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from filestore.table_store import TableStore
 
 
 class Standing(Enum):
-    """Where a snapshot is, that was created."""
+    """The state of a created snapshot in the history."""
 
     PUBLISHED = "published"  # part of the table's history, even if it has expired since
     FORKED = "forked"  # its file is there, but the history that it continues is not
@@ -26,7 +26,7 @@ class Standing(Enum):
 
 
 class Parent(Enum):
-    """What is found under the id before a snapshot."""
+    """The state of the snapshot id before a created snapshot."""
 
     SAME = "same"  # the snapshot that it names
     LEAVING = "leaving"  # the snapshot that it names, and a rollback has noted that it removes it
@@ -36,7 +36,7 @@ class Parent(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What was found around a snapshot after it was created, in this order."""
+    """The facts read after a snapshot was created, in this order."""
 
     is_noted: bool = False  # a rollback or a repair has noted that it removes it
     is_same_table: bool  # the schema that its writer opened is still there
@@ -104,23 +104,23 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
 
 
 def check_is_same_table(store: TableStore) -> None:
-    """Raises: InvalidInputError when the table was dropped, renamed or made again since it was opened."""
+    """Check the table. Raises: InvalidInputError: it was dropped, renamed or created again since it was opened."""
     if not store.is_as_opened():
         raise store.as_opened.gone(store.io, ", nothing was committed")
 
 
 def remove_strays(store: TableStore, ids: Iterable[int]) -> int:
-    """Delete snapshots that handles of a former table of this name put into the one that was made again.
+    """Delete snapshots that writers of a former table of this name put into the table that replaced it.
 
-    Such a handle never acknowledges them: behind the creation it finds another table. What is found here belongs to the
-    former one for good, because this one is looked at behind it.
+    Such a writer never acknowledges them, because after the creation it finds another table. A snapshot that is found
+    here belongs to the former table: the present table is checked again after the search.
 
     Args:
         store: the table.
-        ids: of the snapshots that are looked at.
+        ids: ids of the snapshots to check.
 
     Returns:
-        How many were found.
+        The number of deleted snapshots.
     """
     found = [each for each in map(store.snapshots.find, ids) if each is not None and each.table_uuid is not None]
     strays = [each for each in found if each.table_uuid != store.table_uuid]

@@ -57,7 +57,7 @@ PartitionTest = Callable[[bytes], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CommitResult:
-    """What a commit left behind."""
+    """The result of a commit."""
 
     snapshot: Snapshot | None  # None: an empty batch commit on a table without snapshots
     already_committed: bool = False  # an earlier attempt, perhaps of another process, had published it
@@ -79,7 +79,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Progress:
-    """What the attempts of one request left on disk."""
+    """The files on disk of the attempts of one request."""
 
     count: int = 0  # attempts that were begun
     scratch: list[str] = field(default_factory=list)  # metadata files that no snapshot refers to
@@ -176,8 +176,8 @@ class TableCommit:
         """Delete rows by deletion vectors, and add files with others.
 
         Raises:
-            ConflictError: files with these rows were rewritten meanwhile, or rows deleted: find the rows again.
-            OutcomeUnknownError: it may be visible: keep every file and look at the newest snapshots.
+            ConflictError: files with these rows were rewritten, or rows deleted, since: find the rows again.
+            OutcomeUnknownError: the commit may be visible: keep every file and read the newest snapshots.
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable))
 

@@ -34,7 +34,7 @@ _NOTHING_MORE: Final = Retention(min_count=1, max_count=2**62, age_ms=0, limit=1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryState:
-    """The history of one branch as its files show it."""
+    """The history of one branch, as read from its files."""
 
     chain: tuple[Snapshot, ...]  # the snapshots of the table, ascending
     forks: tuple[Snapshot, ...] = ()

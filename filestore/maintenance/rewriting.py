@@ -133,9 +133,9 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
     Raises:
         ConflictError: the commit lost too many races: run it again.
-        InvalidInputError: the table has been rescaled since, or its schema changed so that the files would hold other
-            rows; names the changes.
-        SnapshotExpiredError: what kept its files was deleted meanwhile; nothing changed.
+        InvalidInputError: the table has been rescaled since, or its schema changed so that the files would have other
+            rows; the message names the changes.
+        SnapshotExpiredError: the tag that kept its files was deleted in the meantime; nothing changed.
     """
     latest, old = store.snapshots.latest(), LiveFiles(store, wanted)
     partitions = partitions_to_restore(store, wanted)
@@ -199,7 +199,7 @@ def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
 
 
 def _check_same_rows(store: TableStore, wanted: Snapshot, changes: Sequence[str], newest_id: int) -> None:
-    """Raises: InvalidInputError for changes of the schema by which files of the wanted snapshot hold other rows."""
+    """Compare schemas. Raises: InvalidInputError: by a schema change, files of the wanted snapshot have other rows."""
     if changes:
         raise InvalidInputError(
             f"the older rows are not rows of the table as it is now: table={store.name} snapshot={wanted.id} "
@@ -265,7 +265,7 @@ def _rows(store: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iter
 
 
 def _names(live: LiveFiles, key: BucketKey) -> set[object]:
-    """What determines the rows: files, and the locations of their deletion vectors."""
+    """The names that determine the rows: files, and the locations of their deletion vectors."""
     vectors = ((entry.file_name, each) for entry in live.indexes(key) for each in entry.index_vectors)
     return {*vectors, *((file.file_name, file.level) for file in live.files(key))}
 

@@ -122,13 +122,13 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
 def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = None) -> None:
     """Execute a plan, despite its objections. After an error, plan and run again.
 
-    Nothing is removed before it is decided, see ``rollback_run``. When its process dies behind that, commits are
-    refused until ``repair_rollback`` completes it.
+    Nothing is removed before the rollback is decided, see ``rollback_run``. If its process dies after that, commits are
+    refused until ``repair_rollback`` completes the rollback.
 
     Args:
         store: the table, on the branch.
         plan: of this branch.
-        dead_run: the run of a process that is known to have ended, which is completed.
+        dead_run: the run of a process that has ended; it is completed.
 
     Raises:
         ConflictError: another writer committed or tagged concurrently, or another rollback is in progress; nothing was
@@ -184,13 +184,13 @@ def _abandon(store: TableStore, mine: RollbackRun, reason: Exception) -> None:
 
 
 def _noted(store: TableStore) -> Iterator[Removal]:
-    """What a rollback that is decided removes, newest first; numbers of it may be used again by now."""
+    """References that a decided rollback removes, newest first; their numbers may have been reused."""
     for reference, snapshot in _newest_first(store, [*noted_references(store)]):
         yield Removal(reference=reference, snapshot=snapshot)
 
 
 def _announce(store: TableStore, plan: RollbackPlan) -> None:
-    """Note what is removed, and look behind it for what came since the plan.
+    """Write notes of the references to remove, and then check for commits, tags and expiries since the plan.
 
     Raises:
         ConflictError: a commit, tag or expiry came first.
@@ -223,7 +223,7 @@ def _announce(store: TableStore, plan: RollbackPlan) -> None:
 
 
 def _hold_target(store: TableStore, plan: RollbackPlan, tag: str) -> None:
-    """Hold a target that only a tag keeps, and look behind it whether the tag has kept it up to here.
+    """Hold a target that only a tag keeps, and then check that the tag still keeps the target.
 
     Raises: ConflictError: the tag was deleted, renamed or moved.
     """
@@ -352,7 +352,7 @@ def _check_not_referenced(store: TableStore, plan: RollbackPlan) -> None:
 def _put_back(store: TableStore, plan: RollbackPlan, run: RollbackRun, removed: Sequence[tuple[str, bytes]]) -> None:
     """Undo the removals of a rollback that another engine overtook; oldest first, so that there is never a gap.
 
-    Raises: OutcomeUnknownError when they were of a table that is not there any more.
+    Raises: OutcomeUnknownError: the table of the removals was dropped or renamed.
     """
     for path, body in reversed(removed):
         store.io.create_exclusive(path, body)

@@ -1,11 +1,11 @@
-"""The one rollback that works on a branch: who it is, whether it is decided, and the notes of what it removes.
+"""The single rollback that runs on a branch: its owner, whether it is decided, and its notes of what to remove.
 
-``rollback/RUN`` is created exclusively and goes at the end. While it is there no other rollback begins: of two that
-delete the same names, each could delete what was published behind the other one.
+``rollback/RUN`` is created exclusively, and deleted at the end. While it exists, no other rollback begins: of two that
+delete the same names, each could delete snapshots that were published after the other one.
 
-A rollback is decided between its notes and its first deletion. It writes the notes, and then looks for what came
-meanwhile; commits, tags and expiries write what they do, and then look for notes. So one of the two sides sees the
-other: a rollback that is refused has removed nothing, and one that is decided cannot be refused any more.
+A rollback is decided between its notes and its first deletion. It writes the notes, and then checks for concurrent
+changes; commits, tags and expiries write their files, and then check for notes. So one of the two sides sees the other:
+a refused rollback has removed nothing, and a decided rollback can no longer be refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -143,7 +143,7 @@ def take_back_notes(store: TableStore) -> None:
 
 
 def noted_references(store: TableStore) -> Iterator[LiveReference]:
-    """What the notes of a rollback name."""
+    """The references in the notes of a rollback."""
     for name, body in _notes(store):
         kind, _, rest = name.removeprefix(_GONE).partition("-")
         snapshot = Snapshot.from_json(body, source=f"{directory_of(store)}/{name}")

@@ -29,7 +29,7 @@ from lsm.row_kind import KEY_PREFIX, RowKind
 
 
 def verify_rows(store: TableStore, *, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-    """What is wrong with the rows of a table's live files, on all branches; each file is read once.
+    """Problems in the rows of a table's live files, on all branches; each file is read once.
 
     Missing files and unreadable metadata are left to ``verify_files``.
 
@@ -49,7 +49,7 @@ _Place = tuple[TableStore, str, BucketKey, DataFileMeta]
 
 
 def _live_files(store: TableStore) -> dict[str, _Place]:
-    """By path, the files of all live references, each with the first that has it."""
+    """The files of all live references by path, each with the first reference to it."""
     found: dict[str, _Place] = {}
     for reference in readable_references(store)[0]:
         there = on_branch(store, reference.branch)
@@ -66,7 +66,7 @@ def _live_files(store: TableStore) -> dict[str, _Place]:
 
 @dataclass(slots=True)
 class _Read:
-    """What was found in one file."""
+    """The findings of one file."""
 
     row_count: int = 0
     retract_count: int = 0

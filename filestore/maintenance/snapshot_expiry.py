@@ -123,11 +123,11 @@ def expire_snapshots(
 
 
 def expiry_of_all(store: TableStore, is_gone: Callable[[LiveReference], bool]) -> list[ExpiryStep]:
-    """What the expiry of every snapshot of a branch would delete, behind a commit that keeps none of their files.
+    """The files that the expiry of every snapshot of a branch would delete, after a commit that keeps none of them.
 
     Args:
         store: the table, on the branch.
-        is_gone: whether a tag, savepoint or changelog will be deleted before.
+        is_gone: whether a tag, savepoint or changelog will be deleted before the expiry.
 
     Raises:
         CorruptDataError: a live reference has missing files, so the files it uses are unknown.
@@ -156,7 +156,7 @@ def _before(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
 
 
 def _members(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
-    """What expires with the first one that stays, oldest first, as others may have put older ones there."""
+    """The expiring snapshots before the first one that stays, oldest first; other engines may have added older ones."""
     return [*_before(store, first_kept), first_kept]
 
 
@@ -185,7 +185,7 @@ def _spared_steps(store: TableStore, first_kept: Snapshot, found: "_Ends") -> It
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """What expires."""
+    """The snapshots that expire."""
 
     line: SnapshotLine
     oldest_id: int
@@ -201,7 +201,7 @@ class _Ends:
 def _proved(
     store: TableStore, retention: Retention, before_ms: int | None, *, keeps_changelogs: bool, looks: int = 2
 ) -> _Ends | None:
-    """What expires, up to a snapshot on the line of history; None: nothing.
+    """The snapshots that expire, up to one on the line of history; None: none.
 
     Raises: CorruptDataError: there are gaps or forks, so what would be deleted may be in use.
     """
@@ -223,7 +223,7 @@ def _proved(
 
 
 def _claimed(store: TableStore, end_id: int) -> Snapshot | None:
-    """The first snapshot to keep, with a claim of those before it; None: others do or prevent it."""
+    """The first snapshot to keep, after all earlier ones were claimed; None: another process claims or prevents it."""
     claimed = store.snapshots.claim_up_to(end_id)
     if not store.is_as_opened():
         _withdraw(store, claimed)
@@ -237,7 +237,7 @@ def _claimed(store: TableStore, end_id: int) -> Snapshot | None:
 
 
 def _withdraw(store: TableStore, claimed: SnapshotRef | None) -> None:
-    """Behind a pause in which the table or branch was dropped: what was written is in no table, or in another one."""
+    """Delete files that were written after the table or branch was dropped: they are in no table, or in another one."""
     paths = store.paths
     if claimed is not None:
         store.snapshots.withdraw_claim(claimed)
@@ -340,7 +340,7 @@ def _candidates(store: TableStore, members: Sequence[Snapshot]) -> Iterator[Expi
 
 
 def _left(store: TableStore, oldest: Snapshot) -> tuple[FileSize, ...]:
-    """What the commit of the oldest snapshot removed: Java keeps it for the changelog of the snapshot before."""
+    """Files that the oldest snapshot's commit removed; Java keeps them for the changelog of the previous snapshot."""
     options = store.options
     ages = options.changelog_num_retained_min, options.changelog_num_retained_max, options.changelog_time_retained_ms
     if ages == (None, None, None):
@@ -351,7 +351,7 @@ def _left(store: TableStore, oldest: Snapshot) -> tuple[FileSize, ...]:
 
 
 class _RolledBackError(ConflictError):
-    """A snapshot that was to follow one that expires is gone, and that one is not."""
+    """The snapshot after an expiring one is missing, although the expiring one still exists."""
 
 
 def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _Known | None:

@@ -212,7 +212,7 @@ def _snapshot(
 
 
 def _changelog(store: TableStore, subject: str, snapshot: Snapshot, sizes: dict[str, int | None]) -> Iterator[Finding]:
-    """What a changelog needs is there; the rest of its snapshot is not."""
+    """Check the files that a changelog needs; other files of its snapshot were deleted on expiry."""
     needed = changes_list(store, snapshot)
     try:
         manifests = [] if needed is None else store.manifests.read_list(*needed)
@@ -226,7 +226,7 @@ def _changelog(store: TableStore, subject: str, snapshot: Snapshot, sizes: dict[
 
 
 def _broken_manifests(store: TableStore, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[str]:
-    """What is wrong with each list and manifest that cannot be read."""
+    """The problem of each manifest list and manifest that cannot be read."""
     lists = [
         (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
         (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),

@@ -59,7 +59,7 @@ def own_marker(
 
 
 def is_copy(marker: CommitMarker, last: CommitMarker | None) -> bool:
-    """Whether a marker is from before the one that was seen last: earlier versions' can be copied to other places."""
+    """Whether a marker is older than the last one: a marker of an earlier format can be copied to later offsets."""
     if marker.after is None or last is None:
         return False
     return marker.after < last.end_offset and not _is_next_chunk(marker, last)
@@ -81,11 +81,11 @@ def decided_ahead(
     markers: Callable[[int, int], Iterator[CommitMarker | None]],
     log_end: Callable[[], int],
 ) -> Decided:
-    """The decision about a record, and those behind it that have no marker, by what lies behind them.
+    """The decision about a record, and later ones without a marker, from the records that follow.
 
     Args:
-        offset: of the record.
-        end: of the first batch behind it that a snapshot has; None: no snapshot has one.
+        offset: offset of the record.
+        end: end of the first later batch that a snapshot has; None: no snapshot has one.
         markers: of the records between two offsets that have a header, in order; None: it is no marker of the table.
         log_end: the end of the bucket.
     """
@@ -102,7 +102,7 @@ def decided_ahead(
 
 
 def _first_row(marker: CommitMarker, last: CommitMarker | None) -> int:
-    """Where the rows begin that one transaction put before its marker."""
+    """Offset of the first row that one transaction wrote before its marker."""
     first = marker.end_offset - marker.row_count
     if marker.start_offset == first:
         return first  # the whole batch, or its first chunk
@@ -123,7 +123,7 @@ class BatchRows:
 
         Args:
             marker_at: the table's marker in the header of the record at an offset, see ``own_marker``.
-            look_ahead: what is known of a record at an offset, and of those behind it, by what lies behind them.
+            look_ahead: decides about the record at an offset, and about later ones, from the records that follow.
         """
         self._marker_at, self._look_ahead = marker_at, look_ahead
         self._end = 0  # every record before it is decided
@@ -132,7 +132,7 @@ class BatchRows:
         self.left_out = 0  # records
 
     def watched(self, records: Iterable[list[Any]]) -> Iterator[list[Any]]:
-        """The same messages, in the order of the log, with their markers noted."""
+        """Pass messages through in the order of the log, and note their markers."""
         for messages in records:
             self._look_at(messages)
             yield messages

@@ -17,7 +17,7 @@ def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIME
     Afterwards no writer of an earlier run can commit. Buckets are fenced in parallel.
 
     Raises:
-        FluvialError: see `BucketLogWriter.fence`; for the first bucket that fails, while the others are still fenced.
+        FluvialError: see `BucketLogWriter.fence`; for the first bucket that fails. Buckets after it are fenced too.
     """
 
     def tail(target: LogTarget) -> LogTail:

@@ -1,7 +1,7 @@
-"""What lies in a stretch of a bucket's offsets that can no longer be read: records of the table, or nothing. Pure.
+"""Decides whether a gap in a bucket's offsets, whose records were removed, contained rows of the table. Pure.
 
-Offsets are also taken by commit markers, aborted rows and their abort markers, and records without meaning for the
-table. So a reader whose next record is no longer in the log has lost something only if a committed row was there:
+Commit markers, aborted rows, their abort markers, and records of other programs take offsets too. So a reader whose
+next record was removed has lost data only if the gap contained a committed row:
 
 * The end of a batch, which snapshots record, has the batch's last row directly before it, and its commit marker at it.
 * A writer begins a batch when every earlier one is in a snapshot. So in transactional mode the first batch behind a
@@ -17,7 +17,7 @@ from enum import Enum
 
 
 class GapContent(Enum):
-    """What lies in a gap."""
+    """The content of a gap."""
 
     NOTHING = "nothing"
     ROWS = "rows"
@@ -52,14 +52,14 @@ class BatchEnds:
 def gap_content(
     position: int, until: int, *, ends: BatchEnds, batch_start: int | None, is_eventual: bool
 ) -> GapContent:
-    """What lies in ``[position, until)`` of a bucket's log.
+    """The content of ``[position, until)`` of a bucket's log.
 
     Args:
         position: next offset of a reader.
         until: end of the gap, exclusive.
         ends: of the batches around the position.
         batch_start: the first offset of the first batch behind the position, by its marker: the batch that ends at
-            ``ends.behind``, or without that the last one of the log. None: its marker is gone, or there is none.
+            ``ends.behind``, or else the last one of the log. None: its marker was removed, or there is no batch.
         is_eventual: rows are visible before a snapshot has them.
     """
     if until <= position:

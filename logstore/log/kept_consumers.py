@@ -52,7 +52,7 @@ class KeptConsumers:
         self._is_closed = False
 
     def take(self, topic: str, bucket: int, start_offset: int) -> KeptConsumer | None:
-        """The consumer that stands at an offset, which the caller has from now on; None: there is none."""
+        """The consumer whose next offset is this one; the caller owns it from now on. None: there is none."""
         with self._lock:
             found = self._by_bucket.pop((topic, bucket), None)
         if found is not None and found.end_offset != start_offset:
@@ -99,7 +99,7 @@ class IdleConsumers:
         self._idle: list[KeptConsumer] = []
 
     def take(self, topic: str, bucket: int, start_offset: int) -> KeptConsumer | None:
-        """One of them, which the caller has from now on and assigns to the bucket; None: all are in use."""
+        """An idle consumer, which the caller owns from now on and assigns to the bucket; None: all are in use."""
         with self._lock:
             found = self._idle.pop() if self._idle else None
         if found is None:
@@ -114,7 +114,7 @@ class IdleConsumers:
         return found
 
     def put(self, topic: str, bucket: int, kept: KeptConsumer, *, end_offset: int) -> None:
-        """Keep a consumer that has read a range, without what it has fetched behind it."""
+        """Keep a consumer that has read a range; records that it has fetched beyond the range are dropped."""
         kept.topics.add(topic)
         kept.consumer.unassign()
         kept.end_offset, kept.ahead, kept.known_end = None, [], 0
@@ -126,7 +126,7 @@ class IdleConsumers:
             kept.consumer.close()
 
     def abandon(self) -> None:
-        """In a forked process: never touch the clients, whose threads are the parent's."""
+        """Forget the clients in a forked process, without touching them: their threads are in the parent process."""
         for each in self._idle:
             never_destroyed(each.consumer)
 

@@ -103,7 +103,7 @@ class KeptWriters:
             writer.close()
 
     def abandon(self) -> None:
-        """In a forked process: forget the writers, whose threads are the parent's, and never touch their sockets."""
+        """Forget the writers in a forked process, without touching their sockets: their threads are in the parent."""
         self._lock, self._closer = threading.Lock(), None
         found, self._writers = self._writers, {}
         for writer, _ in found.values():
@@ -125,7 +125,7 @@ class KeptWriters:
 
 @cache
 def writers_of_process() -> KeptWriters:
-    """The writers that tasks leave to the next tasks of their process, whatever table, query or batch those are of."""
+    """The writers that tasks leave to later tasks of their process, of any table, query or batch."""
     kept = KeptWriters(closes_idle=True)
     atexit.register(kept.close)
     return kept

@@ -89,15 +89,15 @@ def read_range(
         batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
-        kept: of a reader of many ranges: its consumer is taken from there, and left there behind the range.
-        rows: leaves out what is not a table's. None: the records of all programs.
-        is_one: a look at a record, behind which nothing is fetched ahead.
+        kept: consumers of a reader of many ranges: one is taken, and put back after the range.
+        rows: filter that removes records of other programs. None: the records of all programs.
+        is_one: only one record is wanted, so nothing is fetched ahead.
 
     Raises:
         RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest
             offset, and the fix.
-        CorruptDataError: the topic is gone.
-        UnavailableError: no progress in time: the broker is away, or the log ends before the range does.
+        CorruptDataError: the topic was deleted.
+        UnavailableError: no progress in time: the broker does not answer, or the log ends before the range does.
     """
     if log_range.is_empty:
         return
@@ -302,7 +302,7 @@ _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
 def _of_table(
     records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int, rows: BatchRows | None
 ) -> Iterator[pa.RecordBatch]:
-    """As ``_batches``, of the rows of one table."""
+    """``_batches``, with the rows of one table only."""
     if rows is None:
         yield from _batches(records, columns, batch_rows, batch_bytes)
         return
@@ -314,7 +314,7 @@ def _of_table(
 def _batches(
     records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """All records in batches, also those that were read before an error: a reader may go on behind it."""
+    """All records in batches, also those that were read before an error: a reader may continue after them."""
     pending = _Columns(columns)
     failure = None
     try:

@@ -114,7 +114,7 @@ class BucketLogWriter:
 
     @property
     def is_renewable(self) -> bool:
-        """Whether it has committed a batch, in one transaction, and is open."""
+        """Whether the writer has committed a batch, in one transaction, and is open."""
         return self.left_offset is not None
 
     @property
@@ -124,10 +124,11 @@ class BucketLogWriter:
         return self._committed.end_offset if is_whole and self._committed is not None else None
 
     def renew(self) -> bool:
-        """Instead of `fence`, after a batch: what was committed is the bucket's end as long as no other writer comes.
+        """Begin another batch without `fence`: the committed batch is the bucket's end unless another writer has come.
 
-        One that has come fences this one: then sending fails, or committing; see `is_accepted`. False: this one cannot
-        be renewed; close it.
+        Another writer fences this one: then sending or committing fails; see `is_accepted`.
+
+        Returns: False: this writer cannot be renewed; close it.
         """
         if not self.is_renewable:
             return False
@@ -159,7 +160,7 @@ class BucketLogWriter:
         caller refuses unless a snapshot has it.
 
         Raises:
-            ConflictError: another writer fenced this one meanwhile.
+            ConflictError: another writer fenced this one in the meantime.
             UnavailableError: the broker does not answer.
             CorruptDataError: the topic is missing, or another producer or table writes to it.
         """
@@ -377,9 +378,9 @@ class BucketLogWriter:
         return transaction.end_offset
 
     def _check_unbroken(self, transaction: Transaction) -> None:
-        """These rows come where the writer's last look, or its last transaction and the record that ends it, left off.
+        """Check that a transaction begins at the offset that followed the writer's fence, or its last transaction.
 
-        So a batch is the records from there to its marker, and none of another program is among them.
+        So a batch is all records from there to its marker, and none of another program is among them.
         """
         if transaction.first_offset != self._next_offset:
             raise ConflictError(

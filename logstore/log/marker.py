@@ -323,7 +323,7 @@ def _last_record(
     doing: str,
     notes: ErrorNotes,
 ) -> tuple[Any | None, int]:
-    """The last record that is a row, or the first one of the log; and the snapshot of control records behind it."""
+    """The last record that is a row, or the log's first record; and the snapshot that later control records name."""
     consumer.assign([start])
     last, left = None, 0
     while True:

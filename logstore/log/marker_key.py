@@ -30,7 +30,7 @@ class MarkerKey:
         return line[:-1] + _FIELD + self._mac(line, payload, bucket) + _END + b"\n" + payload
 
     def has_signed(self, marker: bytes, bucket: int) -> bool:
-        """Whether a marker was written by one who has the key. Raises: CorruptDataError, the key is lost."""
+        """Whether a marker's writer had the log's key. Raises: CorruptDataError: the key is lost."""
         line, _, payload = marker.partition(b"\n")
         body, mac = line[:-_ADDED], line[-_ADDED:].removeprefix(_FIELD).removesuffix(_END)
         return hmac.compare_digest(mac, self._mac(body + b"}", payload, bucket))

@@ -65,7 +65,7 @@ def field_names(part: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def has_moments(row: Mapping[str, Any]) -> bool:
-    """Whether rows have timestamps, or arrays of them."""
+    """Whether rows have timestamps, or arrays of timestamps."""
     return any(_is_moment(each) or _is_moment(each.get("items")) for each in part_fields(row))
 
 

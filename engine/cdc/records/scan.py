@@ -366,7 +366,7 @@ def _spans(
 
 
 def _in_order(spans: list[PartSpan], jumps: set[int]) -> list[PartSpan]:
-    """Parts by offset; those that repeat the one before are joined with it, unless a run begins with them."""
+    """Parts by offset; a part that repeats its predecessor is merged with it, unless a run begins with it."""
     kept: list[PartSpan] = []
     for each in sorted(spans, key=lambda each: each.offset):
         if kept and kept[-1].part.digest == each.part.digest and each.offset not in jumps:

@@ -346,7 +346,7 @@ class ChangeRows:
         return mask_column(masks, len(lists))
 
     def _deleted(self) -> str | None:
-        """The column that says whether a row is deleted; None: deleted rows are gone."""
+        """The column that marks deleted rows; None: deleted rows are removed."""
         if self.settings.deletes != SOFT:
             return None
         return next(name for name, expression in self.settings.added.items() if expression == DELETED_WHEN)
@@ -409,7 +409,7 @@ def _by_calendar(piece: RecordPiece, part: RowPart, chosen: BoolArray) -> Iterat
 
 
 def _already_split(part: Mapping[str, Any] | None) -> Split:
-    """Of payloads without their schema part, which is this one."""
+    """Rows of payloads without their schema part, which is given."""
 
     def split(texts: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
         return [Payloads(schema_part=part, indices=np.arange(len(texts)), texts=texts)], ()

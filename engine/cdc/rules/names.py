@@ -53,7 +53,7 @@ class NameRule:
 
     @property
     def joins(self) -> bool:
-        """Whether it sends all tables that match into one."""
+        """Whether the rule merges all matching tables into one."""
         return not _PLACEHOLDER.search(self.to)
 
 
@@ -93,11 +93,11 @@ class Naming:
 
 
 def check_nameable(table: str, sources: Sequence[SourceTable] = ()) -> None:
-    """Refuse a name that no table can have. Raises: InvalidInputError: with the rule to write, and how to go on.
+    """Refuse a name that no table can have. Raises: InvalidInputError with the rule to write, and how to resume.
 
     Args:
         table: the name.
-        sources: of its rows, as far as they are known.
+        sources: known source tables of the rows.
     """
     if "." in table or not table:
         shown = ",".join(map(str, sources)) or f"SCHEMA.{table}"

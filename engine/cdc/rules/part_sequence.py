@@ -46,7 +46,7 @@ CanWiden = Callable[[str, DataType], bool]
 
 
 def always(_: str, __: DataType) -> bool:
-    """Any column can get any type: what a caller says who knows of no table that refuses it."""
+    """Any column can get any type: for callers without a table that could refuse a type."""
     return True
 
 
@@ -131,7 +131,7 @@ class PartSequence:
         return replace(self, runs={at: own for at, own in self.runs.items() if at.rpartition("/")[0] not in topics})
 
     def to_json(self) -> dict[str, Any]:
-        """For the state's file."""
+        """The value as JSON values, for the file of the table's state."""
         return {
             "live": dict(self.live),
             "former": list(self.former),
@@ -310,7 +310,7 @@ def _planned(
 def _check_values(
     sequence: PartSequence, seen: SeenPart, changes: Sequence[SchemaChange], plan: Mapping[str, str]
 ) -> None:
-    """Raises: InvalidInputError: old rows of the source have other values now, by which no change finds them here."""
+    """Check a schema change of a table without a key. Raises: InvalidInputError: old rows could not be found again."""
     wrong = [f"{each.path[0]} has another type" for each in changes if isinstance(each, ChangeType)]
     for name, column in plan.items() if sequence.live else ():
         default = next(each.default for each in seen.columns if each.name == name)
@@ -340,9 +340,9 @@ def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColum
 
 
 def _free(name: str, known: Mapping[str, DataType], wanted: DataType, used: Collection[str]) -> str:
-    """The name, or the name with the first free number behind it: ``c_2``.
+    """The name, or the name with the first free number after it: ``c_2``.
 
-    One of this type that no plan uses was added for this part by a run that died before it could remember that.
+    A column of this type that no plan uses was added for this part by a run that died before it saved its state.
     """
     taken = {each.lower() for each in known}
     number, free = 2, name

@@ -38,7 +38,7 @@ class Stamp:
     order: int  # within the transaction
 
     def is_before(self, other: "Stamp") -> bool:
-        """Whether the other one is this change, or comes later. Changes of two connectors have no order."""
+        """Whether the other change equals this one, or is later. Changes of two connectors have no order."""
         if self.source != other.source or self.commit > other.commit:
             return False
         return self.commit < other.commit or (self.transaction == other.transaction and self.order <= other.order)
@@ -53,7 +53,7 @@ class Mark:
     place: str | None = None  # of the snapshot that its last record belongs to; None: not known
 
     def to_json(self) -> dict[str, Any]:
-        """For a snapshot."""
+        """The mark as JSON values, for a property of the snapshot."""
         return asdict(self)
 
     @classmethod
@@ -101,7 +101,7 @@ class Stamps:
         return self.stamp(at) if at < len(self.offsets) and self.offsets[at] == offset else None
 
     def stamp(self, at: int) -> Stamp:
-        """One of them."""
+        """The stamp of one change."""
         return Stamp(
             source=self.sources[at].as_py(),
             commit=int(self.commits[at]),
@@ -211,7 +211,7 @@ def find_repeated(
 
 
 def is_one_repeated(offset: int, stamp: Stamp | None, spans: Sequence[Repeated]) -> bool:
-    """Whether one change is a repeated one."""
+    """Whether a single change, given by offset and stamp, is a repetition."""
     return stamp is not None and any(each.offset <= offset < each.end and stamp.is_before(each.until) for each in spans)
 
 

@@ -73,7 +73,7 @@ class CutDecision:
     newest: str | None = None  # last transaction taken
 
     def to_json(self) -> dict[str, Any]:
-        """For the state's file."""
+        """The value as JSON values, for the file of the table's state."""
         return {
             "batch": self.batch_id,
             "ends": to_json(self.ends, {}),

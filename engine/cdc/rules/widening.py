@@ -7,7 +7,7 @@ from filestore.types.data_types import DataField, DataType
 
 
 def has_place_for(known: DataType, given: DataType) -> bool:
-    """Whether a column of one type has a place for all values of another."""
+    """Whether a column of one type can hold all values of another."""
     bare, wanted = _shape(known), _shape(given)
     return bare == wanted or widens(wanted, bare)
 

@@ -36,10 +36,10 @@ class ComparedRows(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of its rows."""
+        """Arrow schema of the rows."""
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """The rows, in no order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class Query:
 
 
 class SourceDatabase:
-    """A database as one transaction sees it."""
+    """A database as seen by one transaction."""
 
     def __init__(self, connection: sa.Connection, dialect: str) -> None:
         """Made by ``reading``."""
@@ -97,9 +97,9 @@ class SourceDatabase:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """Some queries of the transaction: one that the database refuses does not end the others.
+        """Run queries of the block in a savepoint of the database, so that a refused one does not end the transaction.
 
-        Raises: InvalidInputError: it has refused one.
+        Raises: InvalidInputError: the database has refused a query.
         """
         try:
             with self._connection.begin_nested():
@@ -111,7 +111,7 @@ class SourceDatabase:
             raise InvalidInputError(f"the database refuses a query: reason='{reason}'") from error
 
     def tables(self) -> list[LiveTable]:
-        """Its tables, by name; of partitioned ones the roots. MySQL's are those of the address's database."""
+        """The tables, by name; of partitioned tables the roots. In MySQL only those of the address's database."""
         found: dict[tuple[str, str], list[tuple[str, str, int, bool]]] = {}
         for schema, name, *column in self._rows(_PG_COLUMNS if self.dialect == POSTGRES else _MY_COLUMNS):
             found.setdefault((schema, name), []).append((column[0], _text(column[1]), int(column[2]), bool(column[3])))

@@ -28,7 +28,7 @@ class RowDigests:
         return ((self.keys[:, 0] >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
 
     def chosen(self, mask: NDArray[np.bool_]) -> "RowDigests":
-        """Those of some rows."""
+        """The digests of chosen rows."""
         return RowDigests(self.keys[mask], self.rows[mask])
 
 
@@ -84,7 +84,7 @@ class RangeSums:
         np.add.at(self._sums, ranges, digests.rows)  # modulo 2 ** 64, as is meant
 
     def found(self) -> dict[int, RangeSum]:
-        """Those of ranges with rows."""
+        """The digests of ranges that have rows."""
         ranges = np.flatnonzero(self._rows).tolist()
         return {at: RangeSum(int(self._rows[at]), int(self._sums[at, 0]), int(self._sums[at, 1])) for at in ranges}
 

@@ -96,18 +96,18 @@ def verified(
 ) -> Iterator[Verified]:
     """Compare each source table that has a table; all at one moment of the database.
 
-    What stops the comparison of one table is its result, and the others are compared.
+    An error in the comparison of one table becomes its result; other tables are compared.
 
     Args:
         url: of the database, see ``SourceDatabase.reading``.
         catalog: has the tables.
-        table_of: where the rows of a source table go; None: it is left out.
-        known: source tables of each table; where the database has none of them, that is reported.
+        table_of: the table of a source table's rows; None: the source table is skipped.
+        known: source tables of each table; a table none of whose source tables exists is reported.
         tag: state of the tables to compare; None: the newest.
         limit: of differences of a table.
 
     Yields:
-        one result for each, as soon as it is there.
+        one result for each table, as soon as it is compared.
 
     Raises:
         InvalidInputError: not such a database, or no such tag.

@@ -55,7 +55,7 @@ class ConfigNode:
         return self.place if below is None else below.place_of(path[1:])
 
     def with_items(self, key: str, indices: Sequence[int]) -> "ConfigNode":
-        """The same mapping with only some items of one of its lists."""
+        """A copy of the mapping with only some items of one of its lists."""
         assert isinstance(self.content, Mapping)
         items = self.content[key]
         assert isinstance(items.content, tuple)
@@ -113,7 +113,7 @@ def _size_of(node: Any, known: dict[int, int], level: int) -> int:
 
 
 def _place_and_reason(error: yaml.YAMLError) -> str:
-    """What is wrong where, without the text that is there: it may be a secret."""
+    """Line and reason of a YAML error, without the text at that line, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return "reason=it holds a character that YAML does not allow"
     reason = _QUOTED.sub("…", " ".join(str(error.problem or error.context).split()))

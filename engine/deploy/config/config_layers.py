@@ -27,7 +27,7 @@ def read_layers(path: str, references: References) -> ConfigNode:
 
 
 def parse_layers(text: str, *, name: str, references: References) -> ConfigNode:
-    """Like ``read_layers``, from text; includes are relative to ``name``."""
+    """Read layers from text, as ``read_layers`` does from files; includes are relative to ``name``."""
     return _with_includes(parse_config(text, name=name), Path(name), references, ())
 
 

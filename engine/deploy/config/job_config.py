@@ -99,7 +99,7 @@ class JobConfig(Section):
         return f"key={dotted(path)}{place}"
 
     def chosen(self, names: Iterable[str]) -> "JobConfig":
-        """The same job with the named pipelines only; all of them when none is named.
+        """A copy of the job with the named pipelines only, or with all when none is named.
 
         Raises:
             InvalidInputError: a pipeline is unknown.
@@ -152,7 +152,7 @@ def parse_job(
     overrides: Sequence[str] = (),
     environment: Mapping[str, str],
 ) -> JobConfig:
-    """Like ``load_job``, from text; ``name`` is the file name for messages."""
+    """Read a job from text, as ``load_job`` does from a file; ``name`` is the file name in messages."""
     references = References(environment)
     return _job(parse_layers(text, name=name, references=references), references, overlays, profile, overrides)
 

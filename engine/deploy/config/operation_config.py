@@ -24,7 +24,7 @@ class SparkConfig(Section):
 
 
 class OnFailureConfig(Section):
-    """What to do when a pipeline fails. Plain text is the policy."""
+    """Options for a failing pipeline. A plain text is the policy."""
 
     policy: str = RESTART
     """restart: the pipeline is restarted after a delay, unless that cannot help. stop-all: the others stop after their

@@ -82,7 +82,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def _shown(found: Any, path: KeyPath) -> str:
-    """What is there: the value of a known key, else its type, and the keys in it."""
+    """The value of a known key, for a message; for an unknown key only its type and the keys in it."""
     value = found.get("input")
     if found["type"] == "missing" or value is None:
         return ""

@@ -47,7 +47,7 @@ TopicRecord = tuple[bytes | None, bytes | None]
 
 @dataclass(slots=True)
 class _Shape:
-    """What was seen of one value."""
+    """The types and facts seen in one value of the sampled records."""
 
     types: set[str] = field(default_factory=set)
     fields: dict[str, "_Shape"] = field(default_factory=dict)

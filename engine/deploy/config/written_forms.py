@@ -54,7 +54,7 @@ COLUMN_TYPE: Final[SchemaForm] = {
 
 
 def option_form(option: Option[Any]) -> SchemaForm:
-    """What editors show of an option, and the values that it takes."""
+    """The description of an option for editors, and the values that it takes."""
     kind = option.parse.kind
     words = kind.split(" | ")
     form: SchemaForm = {"type": SCALAR}
@@ -78,7 +78,7 @@ def options(declared: Iterable[Option[Any]], names: SchemaForm | None) -> Schema
 
 
 def option_names(keys: Iterable[str], prefixes: Iterable[str] = (), *, cases: bool = False) -> SchemaForm:
-    """Keys of options: those that are known, and whatever begins with a prefix."""
+    """Keys of options: the known ones, and patterns for all keys that begin with a prefix."""
     known, free = sorted({*keys}), [f"^{''.join(map(_escaped, each))}." for each in prefixes]
     names = [{"enum": known}] if not cases else [{"pattern": f"^(?:{'|'.join(map(any_case, known))})$"}]
     return {"anyOf": [*names, *({"pattern": each} for each in free)]}

@@ -111,7 +111,7 @@ def _is_only_text(known: DataType, given: DataType, is_declared: bool) -> bool:
 
 
 def _initial_default(field: DataField, columns: pa.Schema) -> str | None:
-    """What the source's old rows have in a new column."""
+    """The value of a new column in old rows of the source."""
     given = (columns.field(field.name).metadata or {}).get(DEFAULT_METADATA)
     if given is None:
         return None

@@ -37,7 +37,7 @@ class BatchTimes(Protocol):
 
 
 class SupervisedPipeline(Protocol):
-    """What health shows of a pipeline."""
+    """The state of a pipeline, for the health report."""
 
     batch_count: int
     row_count: int

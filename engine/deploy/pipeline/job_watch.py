@@ -1,7 +1,7 @@
-"""A look at what a running job reads, every few seconds: whether brokers answer, and what waits to be delivered.
+"""Checks the sources of a running job every few seconds: whether brokers answer, and how much is not yet delivered.
 
-A micro-batch that waits for a broker says nothing for a minute, and its query reports nothing meanwhile. The watch has
-a thread and a connection of its own for each cluster and each table, and runs where something shows what it finds.
+While a micro-batch waits for a broker, its query reports nothing for a minute. So the watch has a thread and a
+connection of its own for each cluster and each table. It runs only where its results are shown.
 """
 
 import logging
@@ -93,15 +93,15 @@ class ShownLag(Protocol):
 
 
 class Watched(Protocol):
-    """What is looked at: a cluster, or a table."""
+    """A watched source: a cluster, or a table."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the source in messages."""
 
     @property
     def lags(self) -> Mapping[str, ShownLag]:
-        """By pipeline, as of the last look that was answered."""
+        """Lag by pipeline, as of the last answered request."""
 
     @property
     def unreachable_s(self) -> float | None:
@@ -118,7 +118,7 @@ class JobWatch:
         self._watched = watched
 
     def reachable(self) -> dict[str, float | None]:
-        """By address: None where brokers answer, else the seconds since they do not."""
+        """For each address, None where brokers answer, else the seconds since their last answer."""
         return {each.servers: each.unreachable_s for each in self._watched if isinstance(each, ClusterWatch)}
 
     def lags(self) -> dict[str, dict[str, float]]:
@@ -127,7 +127,7 @@ class JobWatch:
 
 
 def lags_now(watched: Watched) -> dict[str, dict[str, float]]:
-    """By pipeline and gauge: as of the last answer, but the oldest that waits grows older without one."""
+    """Gauges by pipeline, as of the last answer; the age of the oldest waiting record also grows without an answer."""
     lost_s = watched.unreachable_s or 0.0
     found = {name: lag.to_json() for name, lag in watched.lags.items()}
     return {name: lag | {"lag_seconds": round(lag["lag_seconds"] + lost_s, 1)} for name, lag in found.items()}

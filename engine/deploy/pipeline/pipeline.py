@@ -97,7 +97,7 @@ class RunningPipeline:
 
     @property
     def has_end(self) -> bool:
-        """Whether its trigger ends when what is there has been read."""
+        """Whether the pipeline's trigger ends once all present data has been read."""
         return self.config.trigger.processing_time is None
 
     def start(self, spark: SparkSession) -> None:
@@ -146,7 +146,7 @@ class RunningPipeline:
 
     @property
     def delivered(self) -> Offsets | None:
-        """Of a source of topics: the end of the last finished batch; None: of another one, or nothing yet."""
+        """Offsets at the end of the last finished batch; None: no batch yet, or the source is not of topics."""
         try:
             return {place: offset for each in self._delivered for place, offset in _offsets(each).items()} or None
         except (KeyError, ValueError, AttributeError, TypeError):
@@ -154,7 +154,7 @@ class RunningPipeline:
 
     @property
     def position(self) -> Position | None:
-        """Of a source that is a table: the end of the last finished batch; None: of another one, or nothing yet."""
+        """Position at the end of the last finished batch; None: no batch yet, or the source is not a table."""
         try:
             (given,) = self._delivered
             return Position.from_json(json.loads(given) if isinstance(given, str) else given).place
@@ -218,7 +218,7 @@ class RunningPipeline:
             False when a micro-batch was cancelled.
 
         Raises:
-            FluvialError: the query has failed meanwhile.
+            FluvialError: the query has failed while this waited.
         """
         if self._query is None or self.write is None:
             return True
@@ -272,7 +272,7 @@ class RunningPipeline:
 
 
 def _noted(checkpoint: str) -> Sequence[Any]:
-    """What an earlier run has delivered; () where this process cannot read that."""
+    """The positions that an earlier run has delivered; () where this process cannot read the checkpoint."""
     try:
         state = read_checkpoint(checkpoint) if is_readable(checkpoint) else None
     except InvalidInputError:

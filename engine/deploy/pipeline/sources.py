@@ -70,7 +70,7 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
 
 
 def _of_log(config: JobConfig, own: Mapping[str, str]) -> dict[str, str]:
-    """What a source of topics has from the job's ``log:``: the address, and the login for it unless it has its own."""
+    """Options of a source from the job's ``log:``: the address, and its login unless the source has its own."""
     log = CatalogOptions.parse(config.catalog_options).table_defaults
     brokers = log.get(f"{LOG_PREFIX}{_BROKERS}")
     if brokers is None or own.get(_BROKERS, brokers) != brokers:

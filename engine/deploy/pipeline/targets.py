@@ -46,7 +46,7 @@ class StopRequestedError(FluvialError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A table, and how a pipeline writes it."""
+    """A table, and the options with which a pipeline writes it."""
 
     table: Table
     steps: Sequence[TransformConfig]
@@ -102,7 +102,7 @@ _GONE_KINDS: Final = ("-U", "-D", "-T")
 
 
 def _is_row(frame: DataFrame) -> Column:
-    """Whether a row of a frame is one that the table will have."""
+    """Whether the table will have this row of the frame: it is no delete, and no old row of an update."""
     return ~F.col(ROW_KIND_COLUMN).isin(*_GONE_KINDS) if ROW_KIND_COLUMN in frame.columns else F.lit(True)
 
 
@@ -135,7 +135,7 @@ _SHOWN: Final = 3
 
 
 def _letters(source: KafkaSourceOptions | None, table: Table) -> RowLetters | None:
-    """Where updates go that cannot be completed: where bad records go."""
+    """The dead letters for updates that cannot be completed; the same as those for bad records."""
     if source is None or source.dead_letter_topic is None:
         return None
     return RowLetters(

@@ -31,13 +31,13 @@ class Abandoned:
 
 
 def abandon(file: PlanFile, *, dry_run: bool = False) -> Iterator[Abandoned]:
-    """Remove what a recovery has made, and its plan. The tables and the checkpoints of the old jobs stay as they are.
+    """Remove all that a recovery has created, and its plan. Tables and checkpoints of the old jobs are not changed.
 
     Args:
         file: the plan, which this process alone works on.
         dry_run: only say what would be removed.
 
-    Yields: each thing, once it is gone.
+    Yields: each object, after it was removed.
 
     Raises:
         InvalidInputError: the publication has begun, so readers may see the branches; or other branches were made

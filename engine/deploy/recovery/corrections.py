@@ -1,6 +1,6 @@
-"""The statements that correct the rows of a branch: each is run once, also when the process that runs it dies.
+"""The statements that correct the rows of a branch; each is run exactly once, also if its process dies.
 
-A statement writes under a job name of its own. The snapshot that it made has that name, so a repetition finds it.
+Each statement writes under a job name of its own. Its snapshot has this name, so a repetition finds the snapshot.
 """
 
 from collections.abc import Sequence

@@ -285,7 +285,7 @@ _ACTIONS: Final[Mapping[StepKind, Callable[[Execution, RecoveryStep], str | None
 
 
 def seen_tables(catalog: Catalog, file: PlanFile) -> dict[str, str]:
-    """What readers of each table see: ``old``, or ``new`` from the replacement of its main branch on."""
+    """The state that readers of each table see: ``old``, or ``new`` after its main branch was replaced."""
     done = {file.plan.steps[index].table for index in file.state.facts if _is_publication(file.plan.steps[index])}
     found = {}
     for name in file.plan.tables:

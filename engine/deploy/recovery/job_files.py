@@ -20,7 +20,7 @@ _JOB_KEY: Final = "pipeline.name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFiles:
-    """Job files, and what is laid over each of them."""
+    """Job files, each with the overlays of the recovery."""
 
     paths: tuple[str, ...]
     overlays: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def read_plan(path: Path) -> PlanFile | None:
 
 @contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """Keep other processes from the same recovery. Raises: ConflictError when one is at it."""
+    """Lock the recovery against other processes. Raises: ConflictError: another process holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         try:

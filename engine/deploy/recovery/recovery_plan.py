@@ -34,7 +34,7 @@ from lsm.nearest_names import names_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryRequest:
-    """What a user asks for."""
+    """The user's request for a recovery."""
 
     files: JobFiles
     table: str
@@ -200,7 +200,7 @@ def _check_sources(places: Sequence[JobPlace], files: Mapping[str, JobFile], tab
 
 
 def _check_writers(meta: LineageMeta, tables: Sequence[str], known: set[str]) -> None:
-    """What others wrote into a table that is computed again would be lost."""
+    """Refuse to compute a table again to which other jobs wrote, because their rows would be lost."""
     for table in tables[1:]:
         database, name = split_name(table)
         writers = {each.job for each in meta.sink_table_lineages(of_columns(database=database, table=name))}
@@ -239,7 +239,7 @@ def _expected(
 
 
 def _overlays(recovery: Recovery, files: Mapping[str, JobFile]) -> dict[str, str]:
-    """What job files say from now on: the new names and checkpoints of their pipelines."""
+    """Overlays of the job files: the new names and checkpoints of their pipelines."""
     found: dict[str, dict[str, Any]] = {}
     for job, file in files.items():
         pipeline = found.setdefault(file.file, {}).setdefault(file.pipeline, {})

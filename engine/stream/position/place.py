@@ -103,7 +103,7 @@ class ConsumerPlace:
             self.record(here)
 
     def _checked(self) -> Mapping[str, int | None]:
-        """What the files say, which is what this program has written. Raises: ConflictError."""
+        """Check that the files have the progress that this program wrote. Raises: ConflictError: another one wrote."""
         found = {name: self._consumers.next_snapshot(name) for name in (self._name, self._base)}
         for name, known in self._known.items():
             if found[name] not in (known, None):

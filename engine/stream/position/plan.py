@@ -1,9 +1,9 @@
-"""What a micro-batch of a stream delivers: pure decisions over a table's history.
+"""Plans the micro-batches of a stream: pure decisions over a table's history.
 
-``advance`` finds the end of the next batch within limits; ``steps`` lists what lies between two positions. Spark stores
-ends only, so ``steps`` must return the same after a restart: both follow the same walk, which only depends on
-snapshots, which never change. They do expire: so the end of a batch that is a range of the log says so, and its steps
-need no snapshot.
+``advance`` finds the end of the next batch within limits; ``steps`` lists the reads between two positions. Spark stores
+ends only, so ``steps`` must return the same after a restart: both follow the same walk, which depends on snapshots
+alone, and these never change. But snapshots expire. So the end of a batch that is a range of the log says so, and its
+steps need no snapshot.
 
 The walk, from a position after snapshot s: the log is read up to the offsets of the next snapshot with changes that are
 not in the log, then that snapshot's changes are read from files, and so on up to the newest snapshot. So log and files
@@ -71,7 +71,7 @@ class History(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTarget:
-    """How far a stream may read; fixed before planning, because the table changes meanwhile."""
+    """The end up to which a stream may read; fixed before planning, because the table changes while it is planned."""
 
     snapshot_id: int
     log_end: LogOffsets = field(default_factory=LogOffsets)  # eventual mode: the end of the log
@@ -164,7 +164,7 @@ def advance(start: Position, target: ReadTarget, history: History, limits: Limit
 
 
 def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep]:
-    """What lies between two positions, in the order in which it must be delivered.
+    """The steps between two positions, in the order in which they must be delivered.
 
     Raises:
         SnapshotExpiredError: a needed snapshot has expired.
@@ -213,7 +213,7 @@ def _walked(start: Position, end: Position, history: History) -> Iterator[PlanSt
 
 
 def whole_reading(here: Position, history: History) -> tuple[PlanStep | None, Position]:
-    """What is left of the snapshot or the changes that a position is in, and the position behind it.
+    """The remaining splits of the snapshot or changes that a position is in, and the position after them.
 
     Raises: SnapshotExpiredError when that snapshot has expired.
     """

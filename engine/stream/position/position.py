@@ -25,7 +25,7 @@ UNSTARTED: Final[Mapping[str, Any]] = {"version": VERSION, "phase": "unstarted"}
 
 
 class Phase(StrEnum):
-    """What is delivered next."""
+    """The kind of data that is delivered next."""
 
     SNAPSHOT = "snapshot"  # the rows of a snapshot
     LOG = "log"  # the log; without one, nothing until the next snapshot
@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What a stream has delivered so far."""
+    """The part of a table that a stream has delivered so far; the value in Spark's checkpoint."""
 
     phase: Phase
     snapshot_id: int  # phase SNAPSHOT: being delivered; else delivered with all changes before (0: none)
@@ -102,7 +102,7 @@ class Position:
         next_id: int | None = None,
         moment_ms: int | None = None,
     ) -> "Position":
-        """At the first split of a snapshot, or of the changes between ``snapshot_id`` and another one.
+        """The position at the first split of a snapshot, or of the changes between ``snapshot_id`` and another one.
 
         Args:
             phase: SNAPSHOT or FILES.
@@ -116,11 +116,11 @@ class Position:
         return replace(self.behind(snapshot_id, offsets), phase=phase, next_id=next_id, moment_ms=moment_ms)
 
     def in_other_log(self, topic_id: str | None, offsets: Mapping[int, int]) -> "Position":
-        """The same place of a table that has another log now, at these offsets of it."""
+        """The equal position of a table whose log was replaced, at these offsets of the new log."""
         return replace(self.place, topic_id=topic_id, offsets=LogOffsets(offsets))
 
     def to_json(self) -> dict[str, Any]:
-        """For Spark: numbers, texts, booleans and objects of these only."""
+        """The position as JSON values for Spark's checkpoint: numbers, texts, booleans, and objects of these."""
         body: dict[str, Any] = {
             "version": VERSION,
             "phase": self.phase.value,

@@ -19,7 +19,7 @@ from lsm.errors import InvalidInputError
 
 
 class StartKind(Enum):
-    """What is delivered first."""
+    """The data that a stream delivers first."""
 
     FULL = "full"  # the rows of a snapshot, then later changes
     CHANGES = "changes"  # only changes after a snapshot

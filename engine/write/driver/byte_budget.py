@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 class ByteBudget:
-    """What the rows of a batch may take; once it is spent, all threads end."""
+    """Memory limit for the rows of a batch, in bytes, shared by threads; when it is exceeded, all threads stop."""
 
     def __init__(self, most_bytes: int) -> None:
         """Nothing is held."""

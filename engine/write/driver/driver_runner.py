@@ -125,7 +125,7 @@ def without_empty_marks(batches: list[pa.RecordBatch], schema: TableSchema) -> l
 
 
 def _has_old_keys(batches: Sequence[pa.RecordBatch]) -> bool:
-    """Whether a row needs one of another key, which may be in any bucket."""
+    """Whether an update changed a key, so that its row needs values of the old key, which may be in any bucket."""
     marks = [batch.column(UNAVAILABLE_COLUMN) for batch in batches]
     return any(is_old_key(each.flatten().cast(pa.string())).any() for each in marks)
 

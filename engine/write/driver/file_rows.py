@@ -1,9 +1,9 @@
-"""The rows of a micro-batch from Parquet files, read in threads of this process, without a job of Spark.
+"""Reads the rows of a micro-batch from Parquet files in threads of this process, without a Spark job.
 
-Where a batch is what a stream of Parquet files gives, as it is, Spark would decode each row into its own form and
-encode it again for Arrow, which takes longer than reading the files does. So the files that Spark planned are read
-here, if they hold exactly the columns of the stream: whatever needs a rule of Spark's (another type, a missing column,
-dates of an old calendar) is Spark's, and so are files that cannot be read, which it reports in its own words.
+For an unmodified stream of Parquet files, Spark would decode each row into its own form and encode it again for Arrow,
+which takes longer than reading the files. So this process reads the files that Spark planned, if they have exactly the
+columns of the stream. Spark reads files that need one of its rules (another type, a missing column, dates of an old
+calendar), and files that cannot be read, for which it raises its own error.
 """
 
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ _BATCH_ROWS: Final = 1 << 16
 
 
 class NotAsTheyAreError(Exception):
-    """The files do not hold the rows as the stream gives them: Spark reads them."""
+    """The rows of the files differ from those of the stream, or cannot be read: Spark reads the batch."""
 
 
 def read_files(
     scan: ParquetScan, schema: T.StructType, *, threads: int, most_bytes: int
 ) -> list[pa.RecordBatch] | None:
-    """All rows, in the order of the files and of their rows; None when they are more than allowed.
+    """All rows, in the order of the files and of their rows; None when they exceed ``most_bytes``.
 
     Args:
         scan: of the batch.

@@ -96,7 +96,7 @@ def _within(stream: IO[bytes], most_bytes: int) -> list[pa.RecordBatch] | None:
 
 
 def _order(stream: IO[bytes]) -> Sequence[int]:
-    """What Spark sends behind the batches, which come as partitions are computed."""
+    """The order of the batches, which Spark sends after them, since they arrive in the order of computation."""
     return list(_numbers(stream, max(_number(stream), 0)))  # -1: it failed, and says why where it is asked to end
 
 

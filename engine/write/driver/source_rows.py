@@ -42,7 +42,7 @@ _SAME_IN_SPARK: Final = (
 
 
 def scan_of(frame: DataFrame) -> SourceScan | ParquetScan | None:
-    """What a micro-batch is read from, if it is the rows of a known source as they are; None: Spark computes it.
+    """The scan of a micro-batch whose rows are those of a known source, unmodified; None: Spark computes the batch.
 
     Args:
         frame: as ``foreachBatch`` was given it. One that is kept in memory for several readers is Spark's.

@@ -1,6 +1,6 @@
-"""A truncate of the source among rows: a batch with one is refused before anything of it is in files or log.
+"""Detects a truncate of the source: a batch with one is refused before its rows are in files or log.
 
-A row of kind ``-T`` stands for it, which ``fluvial-kafka`` gives with ``truncates=emit``.
+A truncate is a row of kind ``-T``, which ``fluvial-kafka`` emits with ``truncates=emit``.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""What a sink does about a truncate: it empties the table in a commit of its own, and writes what came behind.
+"""Applies a truncate of the source: empties the table in a commit of its own, and writes the rows after it.
 
-Only a batch that is not committed gets so far, so a replay does the same once more: on a table that is empty.
+Only a batch that is not committed gets here. A replay repeats both steps, the first one on an empty table.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatePlace:
-    """Where the newest truncate of a batch is."""
+    """Position of the newest truncate in a batch."""
 
     partition: int  # of the frame
     row: int  # of the partition

@@ -1,8 +1,8 @@
-"""Whose turn it is: a decision about tickets, without files, clocks or threads.
+"""Decides which writer has the turn, from the tickets of the queue; pure: no files, clocks or threads.
 
-A ticket counts from the moment at which its writer, having put it, sees no higher one. Of those that count, the lowest
-has the turn: first come, first served. Two cannot both have it: of two that are put at the same time, the one that is
-put last sees the other, and a lower number that comes late withdraws.
+A ticket counts once its writer has stored it and then sees no higher one. Among tickets that count, the lowest number
+has the turn: first come, first served. Two writers cannot both have the turn: of two tickets that are stored at the
+same time, the writer of the later one sees the other, and a lower number that arrives late withdraws.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,7 +32,7 @@ class Sighting:
 
 
 class Verdict(Enum):
-    """What the owner of a ticket does."""
+    """The action of the owner of a ticket."""
 
     GO = "go"  # it has the turn
     WAIT = "wait"
@@ -42,7 +42,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a look at the queue means."""
+    """The result of reading the queue."""
 
     verdict: Verdict
     ahead: tuple[Ticket, ...] = ()  # live ones, ascending: the first has the turn

@@ -75,7 +75,9 @@ def write_in_turn(
 
 
 def published_before(store: TableStore, commit: TableCommit, batch_id: int, began_at: int) -> Snapshot | None:
-    """What others published of an earlier attempt of a batch job; behind the fence of the next one none does any more.
+    """The newest snapshot that others published of an earlier attempt of a batch job.
+
+    The fence of the next attempt ends such publications, so call this after it.
 
     Args:
         store: the table.

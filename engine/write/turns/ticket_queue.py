@@ -257,7 +257,7 @@ def turn_of_job(store: TableStore, options: WriterOptions) -> AbstractContextMan
 
 
 class _Watch:
-    """What one waiting writer knows of those before it."""
+    """The state of one waiting writer: the signs of life of the writers before it."""
 
     def __init__(self, queue: TicketQueue) -> None:
         self._queue = queue
@@ -288,7 +288,7 @@ def _numbers(turn: Turn) -> list[int]:
 
 
 def _tickets(io: FileIO, directory: str, numbers: Collection[int]) -> dict[int, Ticket]:
-    """Those that are still there, with their signs of life."""
+    """The tickets that still exist, with their signs of life."""
     found = {}
     for number in sorted(numbers):
         path = f"{directory}/{number}"

@@ -117,7 +117,7 @@ class Filling:
             self._sort()
 
     def _sort(self) -> None:
-        """Of each key the newest row; of a deleted one also the newest before its deletes."""
+        """The newest row of each key, and for a deleted key also the newest row before its deletes."""
         for rows, kinds in self._unsorted:
             if rows.num_rows:
                 order, starts = key_order([rows.column(name) for name in self._names], presorted=False)
@@ -232,7 +232,7 @@ class Filling:
 
 
 def _masks(marks: pa.Array, kinds: pa.Array) -> dict[str, BoolArray]:
-    """By column the rows that lack its value; deletes need none."""
+    """For each column, the rows that lack its value; deletes need none."""
     needed = np.asarray(kinds) != RowKind.DELETE
     found = {name: mask & needed for name, mask in columns_of_masks(marks).items()}
     return {name: mask for name, mask in found.items() if mask.any()}

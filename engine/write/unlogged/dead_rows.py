@@ -97,7 +97,7 @@ def _corrected(table: TableView, log: TableLog, dead: LogRange, query: str, batc
 
 
 def _instead(changes: RowChanges, newest: SnapshotRows, names: list[str]) -> list[tuple[pa.RecordBatch, RowKind]]:
-    """What the table has of the keys of some changes, and deletes of the others."""
+    """The table's rows of the changed keys, and deletes of the keys that the table does not have."""
     rows = pa.Table.from_batches([changes.rows])
     order, starts = key_order([one_chunk(rows.column(name)) for name in names], presorted=False)
     last = rows.take(pa.array(order[np.append(starts[1:], True)]))

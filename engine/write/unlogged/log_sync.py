@@ -1,15 +1,16 @@
-"""What bypassed a table's log, as an overwrite, goes into it before the next batch; or a record says that it does not.
+"""Writes changes that bypassed a table's log, such as an overwrite, to the log before the next batch.
 
-With ``log.overwrite=changes`` the difference is written like a batch: per bucket one transaction, whose marker names
-the snapshot that the log has then reached. A snapshot without files follows, which makes the records known, and says
-that streams skip them: they have the difference from files. A writer that dies on the way leaves markers, and the next
-one completes the same: it adopts the buckets that are done.
+With ``log.overwrite=changes`` the difference is written like a batch: one transaction for each bucket, whose marker
+names the snapshot that the log then equals. A snapshot without files follows. It makes the records known, and tells
+streams to skip them, since they read the difference from files. If the writer dies before this snapshot, the next
+writer completes the same difference and adopts the buckets that are already written.
 
-1. Every bucket is fenced. A marker that no snapshot knows is of such a difference, or of a batch: then nothing is done.
-2. The changes of each bucket up to the newest snapshot, or up to the one that markers name, are logged.
-3. The snapshot is committed, and the log is compared with the table again.
+1. Fence every bucket. A marker that no snapshot knows is of such a difference, or of a batch: then stop.
+2. Write the changes of each bucket up to the newest snapshot, or up to the one that markers name.
+3. Commit the snapshot, and compare the log with the table again.
 
-Else, and where the difference is no longer known, each bucket gets a control record, once.
+Otherwise, and where the difference can no longer be computed, each bucket gets one control record, which says that
+the log lacks the changes.
 """
 
 import logging
@@ -262,10 +263,10 @@ def complete_log(table: TableView, options: WriterOptions = NO_OPTIONS) -> bool:
         options: of the writer; its turn and client properties.
 
     Returns:
-        Whether there is another snapshot now. The log may still lack something: see ``log_gap``.
+        Whether a snapshot was committed. The log may still lack changes: see ``log_gap``.
 
     Raises:
-        ConflictError: the others took longer than ``log.turn-timeout``.
+        ConflictError: other writers took longer than ``log.turn-timeout``.
         FluvialError: see ``LogSync.complete``.
     """
     store, _ = at_newest_log(table.store, table.store.schema.id)
