@@ -119,7 +119,7 @@ class Table:
     def log_end_offsets(self) -> Mapping[int, int]:
         """Per bucket, the offset up to which the log can be read now; empty without a log.
 
-        Raises: InvalidInputError: the table is gone, or main was replaced; UnavailableError.
+        Raises: InvalidInputError: the table was dropped or renamed, or main was replaced; UnavailableError.
         """
         self.store.check_is_there()
         return {} if self.log is None else self.log.end_offsets()

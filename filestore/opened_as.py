@@ -1,7 +1,7 @@
-"""What a user opened, and the look whether it is still there.
+"""The identity of the table and branch that a user opened, and the check that they still exist.
 
-A table may be dropped, renamed or made again while it is open, and a branch deleted, renamed or made again; another
-branch may become main. What is looked up then is nothing, or of the table that has the name now: neither is an answer.
+A table may be dropped, renamed or created again while it is open, and a branch deleted, renamed or created again;
+another branch may become main. Then a read finds nothing, or another table of the same name: neither is an answer.
 """
 
 from collections.abc import Callable
@@ -43,9 +43,9 @@ class OpenedAs:
 
         Args:
             io: file system.
-            found: has the id of its table. That of a branch may be a copy, in a branch that was made again.
+            found: has the id of its table. That of a branch may be a copy, in a branch that was created again.
 
-        Raises: InvalidInputError: it is gone.
+        Raises: InvalidInputError: the table or branch was dropped.
         """
         is_of_table = found is not None and found.table_uuid is not None and found.table_uuid == uuid_of(self.schema)
         if not (self._is_same_branch(io) if is_of_table else self.is_there(io)):
@@ -90,7 +90,7 @@ class OpenedAs:
 
 
 class OpenedSnapshots(SnapshotStore):
-    """The snapshots of what a user opened: each look at snapshots and tags raises InvalidInputError when it is gone.
+    """The snapshots of an opened table: each read of snapshots and tags raises InvalidInputError if it was dropped.
 
     A look that finds nothing looks at the table as well, and one that finds what does not show whose it is. What
     decides about a file that it has published itself uses ``TableStore.as_found``.

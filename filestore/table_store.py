@@ -225,7 +225,7 @@ class TableStore:
         return self.opened or OpenedAs(name=self.name, paths=self.paths, schema=self.schema, creation_id=None)
 
     def is_as_opened(self) -> bool:
-        """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
+        """Whether the directory still is the table that was opened: not dropped, renamed or created again."""
         return self.as_opened.is_there(self.io)
 
     def check_is_there(self, found: Snapshot | None = None) -> None:

@@ -21,7 +21,7 @@ Marks = Mapping[tuple[str, str], Mark]
 
 
 class TopicMadeAgainError(InvalidInputError):
-    """Topics of a table were deleted and made again: their offsets count from 0."""
+    """Topics of a table were deleted and created again: their offsets count from 0."""
 
     def __init__(self, text: str, topics: Collection[str] = ()) -> None:
         super().__init__(text)

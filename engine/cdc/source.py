@@ -68,7 +68,7 @@ def no_requests() -> list[str]:
 def planned_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
     """The ranges of a batch.
 
-    A partition that is new, or of a topic that was made again, begins at its earliest record, which the end keeps.
+    A partition that is new, or of a topic that was created again, begins at its earliest record, which the end keeps.
 
     With requests, all partitions: the empty ones say where records of parked tables end.
     """
@@ -114,7 +114,7 @@ def next_position(
 
     Args:
         start: the end of the last one.
-        earliest: of partitions that are not in ``start``, or whose topic was made again since.
+        earliest: of partitions that are not in ``start``, or whose topic was created again since.
         latest: committed ends of those that exist now.
         requests: pending.
         limit: most offsets; None: all.

@@ -67,7 +67,7 @@ class Parked:
     def met(self, starts: Mapping[TopicPosition, int], ids: TopicIds) -> "Parked":
         """This table behind another batch, which begins there: it may have got partitions, or topics that have an id.
 
-        A table that awaits a snapshot begins again in a topic that was made again: all its rows are replaced.
+        A table that awaits a snapshot begins again in a topic that was created again: all its rows are replaced.
         """
         known, topic_ids = set(self.offsets), {**ids, **self.topic_ids}
         if self.awaits is not None:
@@ -144,7 +144,7 @@ class Request:
 
 
 def at_beginnings(parked: Parked, ids: TopicIds) -> Parked:
-    """A parked table, from the beginning of topics that were made again; it does not know their ids yet."""
+    """A parked table, from the beginning of topics that were created again; it does not know their ids yet."""
     again = recreated_topics(parked.topic_ids, ids)
     return replace(
         parked,

@@ -144,7 +144,7 @@ class CdcTables:
     def _left_out(self, table: Table, state: CdcTableState) -> tuple[Table, CdcTableState]:
         """The table without columns that the rules leave out now, of all source tables: no change has values of them.
 
-        Without a key rows are known by all their values, so a column stays until the table is made again.
+        Without a key rows are known by all their values, so a column stays until the table is created again.
         """
         if table.files.row_counts is not None:
             return table, state
@@ -263,7 +263,7 @@ class CdcTables:
 
 
 def _beginning(met: MetPart) -> RecordPlace:
-    """The first record that a skip of a part leaves out: rows before it are none of the table that is made again."""
+    """The first record that a skip of a part leaves out: rows before it are none of the table that is created again."""
     topic, _, partition = met.position.rpartition("/")
     return topic, int(partition), 0
 

@@ -167,7 +167,7 @@ class JobPosition:
     topic_ids: TopicIds = field(default_factory=dict)  # as far as they are known
 
     def without(self, topics: Collection[str]) -> "JobPosition":
-        """The position without topics that were made again."""
+        """The position without topics that were created again."""
         return JobPosition(
             offsets=without_topics(self.offsets, topics),
             marks={each: mark for each, mark in self.marks.items() if each[0].rpartition("/")[0] not in topics},
@@ -207,7 +207,7 @@ class Writers:
         return None if found is None else found.position
 
     def open(self, table: Table, *, made_again: Collection[str] = ()) -> dict[TopicPosition, int]:
-        """Have a session at this version of a table. Returns: the job's position in it, without topics made again."""
+        """Open a session at this version of a table. Returns: the job's position in it, without recreated topics."""
         found = self._open.pop(table.name, None)
         if found is None:
             session: WriteSession[ChangeRows] = WriteSession(

@@ -243,7 +243,7 @@ def skip(chosen: Chosen, table: str, until: int) -> None:
 @click.option("--by-hand", is_flag=True, help="Send no signal: you do, after this command.")
 @_with_job
 def resnapshot(chosen: Chosen, tables: str, drops: bool, writers_stopped: bool, by_hand: bool) -> None:
-    """Replace the rows of tables by a snapshot that their connector takes again; the other tables go on.
+    """Replace the rows of tables by a snapshot that their connector takes again; other tables continue.
 
     A table is named as in the job, or as its source: SCHEMA.NAME, also one that the job does not know yet. It keeps its
     rows until the first row of the snapshot comes. The connector needs the settings

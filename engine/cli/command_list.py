@@ -113,7 +113,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 ACTIONS: Final[Mapping[str, str]] = {
     "adopt-copy": (
-        "Let a table that was moved or restored to another place continue with its log: the original is gone."
+        "Let a table that was moved or restored to another path continue with its log: the original was deleted."
     ),
     "analyze": "Count rows and describe columns, for planners.",
     "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
@@ -170,7 +170,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "recovery-plan": "List the steps to correct a table after a snapshot, and to recompute everything downstream.",
     "remove-orphan-files": "Delete files that no snapshot, tag or branch refers to: leftovers of dead writers.",
     "remove-unexisting-files": (
-        "Remove lost data files from a table, so that the rest can be read; their rows are gone."
+        "Remove lost data files from a table, so that the rest can be read; their rows are lost."
     ),
     "remove-unexisting-manifests": "Remove lost manifests from a table, so that the rest can be read.",
     "rename-branch": "Give a branch another name. Its readers and writers have to open it again.",
@@ -193,7 +193,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "rescale": "Rewrite all rows with another number of buckets, which becomes the table's.",
     "reset-consumer": "Move a named reader to another snapshot, or delete it. The reader must not be running.",
     "reset-log": (
-        "Give a table a new, empty topic: its topic is gone, was made again, lacks partitions or holds foreign records."
+        "Give a table a new empty topic: its topic was deleted or created again, lacks partitions, or has foreign rows."
     ),
     "restore-checkpoint": (
         "Make the checkpoint directory from which a streaming query continues after what a savepoint contains."

@@ -1,7 +1,7 @@
 """The help of single commands, kept in the user's cache: for its first help only a command's modules are imported.
 
 They import what the command does, which costs 1 to 2 s of processor time; a text from the cache costs 0.1 s. It is of
-one width of the terminal and one state of the code: whatever file of Fluvial changes, it is made again.
+one width of the terminal and one state of the code: whatever file of Fluvial changes, it is created again.
 """
 
 import contextlib

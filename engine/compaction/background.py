@@ -111,7 +111,7 @@ class BackgroundCompaction:
         Args:
             store: to compact.
             run_tasks: where the work is done.
-            check: raises ConflictError when this writer may not change the table any more.
+            check: raises ConflictError when this writer may no longer change the table.
         """
         self._table = store
         self._run_tasks = run_tasks

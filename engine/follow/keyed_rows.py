@@ -177,7 +177,7 @@ class KeyedRows:
         self._next += 1
 
     def _compact(self) -> None:
-        """Join chunks that are small, or of which most rows are gone. Those of the last time are let go now."""
+        """Merge chunks that are small, or have few live rows; release the chunks that the last call replaced."""
         for number in self._left:
             del self._chunks[number]
         alive = {id(chunk): rows for chunk, rows in self.taken()}

@@ -298,7 +298,7 @@ class TableWriter:
             each.done.set_result(handle)
 
     def _unknown(self, earlier: FluvialError, error: InvalidInputError) -> FluvialError:
-        """What to raise when the table is gone behind an attempt, which may be in it under its new name."""
+        """The error to raise when the table was dropped or renamed after an attempt, whose rows may be in it."""
         if isinstance(earlier, CommittedError):
             return earlier
         return OutcomeUnknownError(f"the last commit may be visible: name={self._name} reason={earlier} then={error}")

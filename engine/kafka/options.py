@@ -52,7 +52,7 @@ class OnNewFields(Enum):
 
 
 class OutOfRangeRule(Enum):
-    """What becomes of infinite dates and times, and of decimals with more digits than their column."""
+    """Treatment of infinite dates and times, and of decimals with more digits than their column."""
 
     FAIL = "fail"
     NULL = "null"
@@ -60,14 +60,14 @@ class OutOfRangeRule(Enum):
 
 
 class UnavailableValues(Enum):
-    """What becomes of updates of which the connector left values out."""
+    """Treatment of updates without the values that the connector left out."""
 
     KEEP = "keep"  # the writer takes the values that the table has, see the column _unavailable
     FAIL = "fail"
 
 
 class Truncates(Enum):
-    """What becomes of a truncate event."""
+    """Treatment of a truncate event."""
 
     FAIL = "fail"  # it is a record that cannot be decoded
     EMIT = "emit"  # a row of kind -T without values; rows before it may be left out

@@ -184,7 +184,7 @@ class _Reader:
             )
 
     def _record_before(self, source: OffsetRange, offset: int) -> pa.RecordBatch | None:
-        """The record before an offset, also before markers of transactions; None: there is none any more."""
+        """The record before an offset, also before markers of transactions; None: it has expired, or never existed."""
         source = replace(source, end_offset=offset)
         try:
             found = list(self._range(source, max(0, offset - _LOOK_BACK)))
@@ -290,7 +290,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         """The end of the next batch; equal to ``start`` when there is nothing to read.
 
         Raises:
-            CorruptDataError: records at ``start`` are gone.
+            CorruptDataError: records at ``start`` have expired.
         """
         try:
             here = self._begin() if start == UNSTARTED_OFFSET else without_begin(start)

@@ -77,7 +77,7 @@ def without_repeated_deletes(
 
     Args:
         chunks: consecutive records, batches of ``LOG_SCHEMA``.
-        record_before: the record before an offset; None: there is none any more.
+        record_before: the record before an offset; None: it has expired.
         is_delete: whether one record deletes a row.
     """
     before: pa.RecordBatch | None = None

@@ -24,7 +24,7 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 _kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Lineage, LineageEvents | None]]] = {}
-"""One per catalog, to keep connections; a catalog that was made again at the same place is another one."""
+"""One per catalog, to keep connections; a catalog that was created again at the same place is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The log of one table, as its options describe it.
 
 A small picklable value: clients are made where they are used. What is remembered of the topic when the table is made,
-its id and the table's own id, is in the table's options, because a topic that was deleted and made again must not
+its id and the table's own id, is in the table's options, because a topic that was deleted and created again must not
 be taken for the old one.
 """
 

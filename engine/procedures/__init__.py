@@ -120,7 +120,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     migrate_table,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
-"""By name, in display order."""
+"""All procedures by name, in display order."""
 
 
 __all__ = [

@@ -107,7 +107,7 @@ class Procedure(Generic[P]):
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
         """Run it on a table or a catalog; see the function's docstring. A number may be given as its text.
 
-        Raises: InvalidInputError naming an argument that is of another type; or the table that was opened is gone.
+        Raises: InvalidInputError naming an argument that is of another type; or the opened table was dropped.
         """
         run: Callable[..., pa.Table] = self.function
         given = inspect.signature(run).bind_partial(*arguments, **named)

@@ -23,7 +23,7 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
         InvalidInputError: there is no such snapshot, tag or log; the log cannot be merged over the files; the table's
             own option names another branch.
         UnavailableError: a commit to wait for did not come, or the brokers do not answer.
-        CorruptDataError: records that are needed are gone from the log, and ``log.on-offset-lost`` is fail.
+        CorruptDataError: needed records have expired from the log, and ``log.on-offset-lost`` is fail.
     """
     table.store.check_branch()
     if request.at_least is not None:

@@ -56,12 +56,12 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
 
     Args:
         table: to read.
-        fails_on_loss: False: the snapshot alone, when records of the log are gone.
+        fails_on_loss: False: return the snapshot alone, when records of the log have expired.
         reason: why the log is read.
 
     Raises:
         InvalidInputError: the log cannot be merged over the files.
-        CorruptDataError: records are gone.
+        CorruptDataError: needed records have expired.
         UnavailableError: the brokers do not answer.
     """
     log, now_ms = _usable_log(table), table.store.clock.now_ms()
@@ -90,7 +90,7 @@ def newest_fresh(table: FileTable, limit_ms: int, *, fails_on_loss: bool) -> Rea
         fails_on_loss: see ``newest_with_log``.
 
     Raises:
-        CorruptDataError: records of the log are gone.
+        CorruptDataError: records of the log have expired.
         UnavailableError: the brokers do not answer.
     """
     snapshot, now_ms = table.store.snapshots.latest(), table.store.clock.now_ms()
@@ -152,7 +152,7 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
 
     Raises:
         InvalidInputError: the log is not that long, no snapshot is that old, or the log cannot be merged.
-        CorruptDataError: records are gone.
+        CorruptDataError: needed records have expired.
         UnavailableError: the brokers do not answer.
     """
     log = _usable_log(table)
@@ -224,7 +224,7 @@ def _usable_log(table: FileTable) -> TableLog:
 
 
 def _checked_topics(table: FileTable, log: TableLog, within_s: float = OPERATION_TIMEOUT_S) -> LogTopics:
-    """See ``TableLog.checked_topics``. Raises: InvalidInputError: the topic is gone with its table."""
+    """See ``TableLog.checked_topics``. Raises: InvalidInputError: the topic was dropped with its table."""
     try:
         return log.checked_topics(within_s)
     except CorruptDataError:

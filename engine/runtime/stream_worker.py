@@ -21,7 +21,7 @@ def connect() -> IO[bytes]:
     """A connection to the Spark that started this process, with the greeting that Spark expects on it.
 
     Raises:
-        OSError: Spark does not listen any more, or refuses the secret.
+        OSError: Spark no longer listens, or refuses the secret.
     """
     timeout_s = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
     path = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH")

@@ -1,7 +1,7 @@
 """The host of a task: whether it sees the table that the driver planned for, and has the same Python and libraries.
 
 A path of the driver's machine is another directory, or none, on an executor elsewhere. Without this look a task would
-write files there, the driver would commit their names, and the rows would be gone.
+write files there, the driver would commit their names, and the rows would be lost.
 """
 
 import platform

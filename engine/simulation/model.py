@@ -169,7 +169,7 @@ def tag_renamed(name: str, target: str, *, keeps: bool = False) -> Callable[...,
 
 
 def untag(name: str) -> Callable[..., ModelTable | None]:
-    """A tag goes; one that is gone already may have been deleted twice at once."""
+    """Delete a tag; a missing one may have been deleted twice at once."""
     return lambda table: replace(table, tags=tuple(each for each in table.tags if each[0] != name))
 
 
@@ -180,7 +180,7 @@ def save(table: ModelTable) -> ModelTable | None:
 
 
 def unsave(rows: ModelRows) -> Callable[..., ModelTable | None]:
-    """A savepoint of these rows goes; one that is gone already may have been deleted twice at once."""
+    """Delete a savepoint of these rows; a missing one may have been deleted twice at once."""
 
     def change(table: ModelTable) -> ModelTable | None:
         left = list(table.savepoints)
@@ -253,7 +253,7 @@ def create(table: str) -> Effect:
 
 
 def drop(table: str) -> Effect:
-    """A table goes; one that is gone already may have been dropped twice at once."""
+    """Drop a table; a missing one may have been dropped twice at once."""
     return lambda catalogue: tuple(each for each in catalogue if each[0] != table)
 
 

@@ -98,7 +98,7 @@ def columns_of_changes(table: FileTable, request: ChangesRequest) -> StructType:
 
     Without an end they are the table's own, as its stream and its batch reader have them: an altered table has no
     snapshot of its new columns before the next commit. Whether a start is there, readers say: a restarted stream may
-    have begun at a version that is gone.
+    have begun at a version that has expired.
     """
     columns = table if request.end is None else request.range(table).table
     return changes_schema(spark_schema(columns.schema.fields))
@@ -175,7 +175,7 @@ class ChangesStreamReader(HybridStreamReader):
         self._nullable = [field.nullable for field in schema]
 
     def _start(self, table: FileTable, start: Bound) -> Start:
-        """Behind the state before the first version; a version that is gone is an error only of a new query."""
+        """The offset after the state before the first version; an expired version is an error only for a new query."""
         try:
             return Start(kind=StartKind.BEHIND, snapshot_id=state_before(table, start))
         except InvalidInputError as error:

@@ -37,7 +37,7 @@ def named_table(options: Mapping[str, str]) -> Table:
 def check_table_id(store: TableStore, options: Mapping[str, str]) -> None:
     """Look whether a name leads to the table that it led to before, on whichever branch.
 
-    Raises: InvalidInputError: the table was made again since.
+    Raises: InvalidInputError: the table was created again since.
     """
     wanted = options.get(TABLE_ID)
     if wanted is not None and wanted not in (store.table_id(), store.table_id_of(None)):

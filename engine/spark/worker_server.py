@@ -39,7 +39,7 @@ _REFUSED, _READY, _GO = b"0", b"1", b"2"
 _PATIENCE_S: Final = 10.0
 
 _servers: dict[int, int] = {}
-"""Of this process: process id, and the descriptor that the server ends with."""
+"""The server of this process: process id, and the file descriptor whose closing ends the server."""
 
 
 def start_worker_server(environment: MutableMapping[str, str]) -> None:

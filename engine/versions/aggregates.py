@@ -67,7 +67,7 @@ class Aggregate:
 
     @property
     def result(self) -> Any:
-        """Its value over all rows that were taken in; None where no row has one."""
+        """Value of the aggregate over all rows so far; None: no row has a value."""
         if self._is_distinct:
             return 0 if self._distinct is None else len(self._distinct)
         if self._part == "count":

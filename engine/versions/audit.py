@@ -108,7 +108,7 @@ class AuditBranch(Generic[T]):
         return self._table
 
     def check(self, expect: "Sequence[str | Check]", *, spark: "SparkSession | None" = None) -> "list[Outcome]":
-        """What comes of expectations on the branch as it is now; nothing is published. See ``publish``."""
+        """Check expectations on the branch as it is now, without publishing. See ``publish``."""
         from engine.versions.expectations import check_expectations  # the parser is slow to import
 
         return check_expectations(self._fresh(), expect, spark=spark)

@@ -74,7 +74,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     When this dies, run it again; a topic that is left then has no readers.
 
     Raises:
-        UnavailableError: the brokers do not answer. Nothing is gone.
+        UnavailableError: the brokers do not answer. Nothing was deleted.
         InvalidInputError: see ``filestore.branch.branches.delete_branch``, as ConflictError and CorruptDataError.
     """
     log = None if dry_run else _log_of(store, name)

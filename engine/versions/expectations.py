@@ -39,7 +39,7 @@ class Checked(Protocol):
 
     @property
     def schema(self) -> TableSchema:
-        """Its columns."""
+        """Columns of the table."""
 
     def read(self, *, snapshot_id: int | None = None) -> Any:
         """One state of it."""

@@ -59,7 +59,7 @@ def _sigma(share: float) -> float:
 
 
 def _tau(share: float) -> float:
-    """What registers add that cannot rise any more."""
+    """Contribution of the registers that have reached their maximum."""
     if share in (0, 1):
         return 0.0
     found, weight, before = 1 - share, 1.0, -1.0

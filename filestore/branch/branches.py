@@ -143,7 +143,7 @@ def read_branch(store: TableStore, name: str) -> Branch:
 
 
 def branch_to_work_on(store: TableStore, name: str, operation: Operation) -> Branch:
-    """As ``read_branch``; what the operation left on a branch that was gone before it began is removed."""
+    """``read_branch``; removes the traces of an operation on a branch that was deleted before it began."""
     try:
         return read_branch(store, name)
     except InvalidInputError:
@@ -278,7 +278,7 @@ def _check_no_leftovers(store: TableStore, there: TablePaths, work: Work) -> Non
 
 
 def _claim_to_delete(store: TableStore, there: TablePaths) -> None:
-    """Hide the branch. Takes over a branch with an incomplete creation, and what died on one that was gone."""
+    """Hide the branch. Takes over an incomplete creation, and operations that died on a deleted branch."""
     work = Work(operation=Operation.DELETE)
     known = read_work(store.io, there)
     is_only = branch_entries(store.io, there) == [OPERATION_FILE]

@@ -94,7 +94,7 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
 
 
 def _off_log_of_main(body: bytes) -> bytes:
-    """A schema file of main as a branch has it: Flink must not go on with main's log."""
+    """A schema file of main, changed for a branch: Flink must not continue with main's log."""
     schema = orjson.loads(body)
     options = schema.get("options") or {}
     bare = without_log_system(options)

@@ -1,6 +1,6 @@
 """The branch that was main: what goes with it when another one takes its place, and how it goes.
 
-A table that was dropped and made again has the same names. So nothing is deleted in the table's directory by name
+A table that was dropped and created again has the same names. So nothing is deleted in the table's directory by name
 behind a look: each directory is moved into a new one in the directory of the branch that replaced it, which fails if
 one of the two is missing, and is deleted there. Both are in one table at that moment, and the new name is unique: so
 what a process moves that was paused behind its look is of the table that it looked at. Object stores move nothing:
@@ -120,7 +120,7 @@ def _found(
 
 
 def _life_of(branch: TableStore) -> tuple[object, ...]:
-    """What a branch of a table that was made again does not share."""
+    """References that a branch of a table that was created again does not share."""
     first = next(iter(branch.schemas.ids()), None)
     schema = None if first is None else branch.schemas.find(first)
     return creation_id(branch.io, branch.paths), None if schema is None else (schema.table_uuid, schema.identity)
@@ -153,7 +153,7 @@ def matching_directories(source: TablePaths, target: TablePaths) -> list[tuple[s
 
 
 def clear_table_directory(store: TableStore, work: Work) -> None:
-    """Delete what a former main has left; not of a table that was made again under the name.
+    """Delete what a former main has left; not of a table that was created again under the name.
 
     Args:
         store: names the branch that is main.

@@ -189,7 +189,7 @@ class _Merge:
         delete_merged(self._tables.main, found)
 
     def _settled(self, decided: Iterable[pa.Table], conflicts: Conflicts) -> Iterator[pa.Table]:
-        """The decided keys; conflicts are noted, and then nothing is returned any more unless they are forced."""
+        """The decided keys; after a conflict, which is noted, only with ``force``."""
         for rows in decided:
             is_conflict = pc.equal(rows.column(DECISION_FIELD.name), int(KeyDecision.CONFLICT))
             if pc.any(is_conflict).as_py():

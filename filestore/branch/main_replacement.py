@@ -213,7 +213,7 @@ def _options_of(store: TableStore) -> TableOptions:
 def _sealing(old: TableStore, branch: TableStore) -> Iterator[Work]:
     """The operation that seals the old main in the block; a refusal unseals it, also one of a run that continues it.
 
-    What was copied for the branch into a table that was made again under the name is removed.
+    What was copied for the branch into a table that was created again under the name is removed.
     """
     operation = Operation.REPLACE_MAIN if old.paths.branch == MAIN_BRANCH else Operation.REWRITE
     sealer = Work(operation=operation, arguments={"to": branch.paths.branch})

@@ -242,7 +242,7 @@ def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
 
 
 def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: TableStore, history: str) -> None:
-    """Note that a held state was merged, and let go of those that were merged before; what fails, the next merge does.
+    """Note that a held state was merged, and release those that were merged before; the next merge repeats failures.
 
     Until main's snapshots expire, these say the same.
 
@@ -347,7 +347,7 @@ def _held(branch: TableStore) -> Iterator[_Held]:
 
 
 def _noted_merge(main: TableStore, branch: TableStore) -> tuple[_Merged | None, bool]:
-    """The state that was merged last, by the tags of the branch; and whether main may not have it any more."""
+    """The state that was merged last, by the tags of the branch; and whether main may have lost it."""
     found = [
         each for each in _held(branch) if each.belonging(main) is not Belonging.ELSEWHERE and not each.is_gone(main)
     ]

@@ -46,7 +46,7 @@ class HiveNames:
         return self._database(database) is not None
 
     def database_path(self, database: str) -> str:
-        """Its location in the metastore; below the warehouse while it does not exist."""
+        """Location of a database in the metastore; below the warehouse while it does not exist."""
         found = self._database(database)
         location = None if found is None else found.locationUri
         return warehouse_path(location or database_below(self.root, database))
@@ -73,7 +73,7 @@ class HiveNames:
             )
 
     def tables(self, database: str) -> list[str]:
-        """Its tables, sorted."""
+        """Names of a database's tables, sorted."""
         return sorted(self.table_paths(database))
 
     def table_paths(self, database: str) -> Mapping[str, str]:
@@ -95,7 +95,7 @@ class HiveNames:
         return is_paimon(self.find(database, table))
 
     def place(self, database: str, table: str) -> TablePlace:
-        """Its location in the metastore; in the directory of its database while it does not exist."""
+        """Location of a table in the metastore; in the directory of its database while it does not exist."""
         found = self.find(database, table)
         if found is None or not found.sd.location:
             return TablePlace(path=f"{self.database_path(database)}/{table}")

@@ -135,7 +135,7 @@ class RestNames:
         return self.server.get("databases", database) is not None
 
     def database_path(self, database: str) -> str:
-        """Its location; below the warehouse while it does not exist or has none."""
+        """Location of a database; below the warehouse while it does not exist or has none."""
         found = self.server.get("databases", database) or {}
         return warehouse_path(found.get("location") or database_below(self.root, database))
 
@@ -144,7 +144,7 @@ class RestNames:
         return dict((self.server.get("databases", database) or {}).get("options") or {})
 
     def tables(self, database: str) -> list[str]:
-        """Its tables, sorted."""
+        """Names of a database's tables, sorted."""
         return sorted(self.server.listed("tables", "databases", database, "tables") or ())
 
     def table_paths(self, database: str) -> Mapping[str, str]:
@@ -157,7 +157,7 @@ class RestNames:
         return self._table(database, table) is not None
 
     def place(self, database: str, table: str) -> TablePlace:
-        """Its place; in the directory of its database while it does not exist."""
+        """Location of a table; in the directory of its database while it does not exist."""
         if (found := self._table(database, table)) is None:
             return TablePlace(path=f"{self.database_path(database)}/{table}")
         path = warehouse_path(found["path"])

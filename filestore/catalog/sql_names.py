@@ -123,7 +123,7 @@ class SqlNames:
         return database in self.databases()
 
     def database_path(self, database: str) -> str:
-        """Its location, if one is noted; else below the warehouse."""
+        """Location of a database, if it is stored; else below the warehouse."""
         return self._database_path(database, self.database_properties(database))
 
     def database_properties(self, database: str) -> Mapping[str, str]:
@@ -147,7 +147,7 @@ class SqlNames:
                 connection.execute(sa.delete(table).where(*self._of(table, database)))
 
     def tables(self, database: str) -> list[str]:
-        """Its tables, sorted."""
+        """Names of a database's tables, sorted."""
         return sorted(self._tables(database).names)
 
     def has_table(self, database: str, table: str) -> bool:
@@ -162,7 +162,7 @@ class SqlNames:
         return {name: _placed(parent, tables.directory(name)).path for name in tables.names}
 
     def place(self, database: str, table: str) -> TablePlace:
-        """Its directory; while it does not exist, that of its name, or one beside it if another table is there."""
+        """Directory of a table; of a missing one, the directory of its name, or one beside it if that is taken."""
         with self.database.transaction("find a table") as connection:
             parent = self._database_path(database, self._properties(connection, database))
             return _placed(parent, self._read(connection, database).directory(table))
@@ -201,7 +201,7 @@ class SqlNames:
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
         """Note another name, and move the directory or note where it stays, in one transaction.
 
-        Raises: ConflictError when the name is taken; InvalidInputError when there is no such table any more.
+        Raises: ConflictError when the name is taken; InvalidInputError when the table was dropped.
         """
         (database, old), (new_database, new) = source, target
         if database == new_database:
@@ -219,7 +219,7 @@ class SqlNames:
                 move()
 
     def swap_names(self, database: str, one: str, other: str) -> None:
-        """Give two tables each other's names, in one transaction. Raises: InvalidInputError: one is gone."""
+        """Exchange the names of two tables, in one transaction. Raises: InvalidInputError: one was dropped."""
         moves = [(one, _NOBODY), (other, one), (_NOBODY, other)]
         self._change("swap two names", database, lambda tables: tables.swapped(one, other), moves)
 

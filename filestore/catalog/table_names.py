@@ -129,7 +129,7 @@ class SwapsNames(Protocol):
     def swap_names(self, database: str, one: str, other: str) -> None:
         """Give two tables of a database each other's names, both or none; their directories stay.
 
-        Raises: InvalidInputError when one is gone.
+        Raises: InvalidInputError: one of the tables was dropped.
         """
 
 

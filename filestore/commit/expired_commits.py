@@ -32,7 +32,7 @@ class ExpiredCommits:
     """The notes of one branch of a table.
 
     Their names end in the id of the table, or of the branch's creation: so a note that an expiry left there that was
-    paused while the table or the branch was dropped and made again is no note of the new one.
+    paused while the table or the branch was dropped and created again is no note of the new one.
     """
 
     def __init__(self, store: TableStore) -> None:

@@ -308,7 +308,7 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _unused(table: Table | None, expired: Iterable[int], place: ExportPlace) -> list[str]:
-    """Paths of files that no snapshot names any more, of a time that no reader or writer of today has seen."""
+    """Paths of files that no snapshot refers to, and that are too old for running readers and writers."""
     if table is None:
         return []
     gone = {*expired}

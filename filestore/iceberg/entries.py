@@ -112,7 +112,7 @@ def kept(entry: IcebergRecord) -> IcebergRecord:
 
 
 def removed(entry: IcebergRecord, snapshot_id: int) -> IcebergRecord:
-    """The entry of a file that a snapshot does not have any more."""
+    """The entry of a file that a snapshot removed."""
     return {**entry, "status": STATUS_DELETED, "snapshot_id": snapshot_id}
 
 

@@ -163,7 +163,7 @@ def iceberg_snapshot(
         parent: Iceberg's snapshot before it; None: it is the first that readers see.
         manifests: lines of its manifest list.
         manifest_list: path of that list.
-        removed: entries of files that it does not have any more, of data and of vectors.
+        removed: entries of removed files, of data and of vectors.
         added: entries of its new files.
         first_row_id: of version 3; None before.
         added_rows: row ids that it gives.

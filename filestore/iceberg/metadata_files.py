@@ -164,7 +164,7 @@ class UnusedManifests:
         self._known: dict[str, frozenset[str]] = {}
 
     def of_main(self, line: Sequence[Json]) -> list[str]:
-        """Paths that go with the snapshots of main that are not shown any more; ``line`` are all of them."""
+        """Paths to delete with the snapshots of main that are no longer shown; ``line`` are all snapshots."""
         return self._of(line, self._firsts)
 
     def of_side(self, line: Sequence[Json], start: int) -> list[str]:

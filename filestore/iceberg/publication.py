@@ -1,8 +1,8 @@
 """Brings a table's Iceberg metadata up to its newest snapshots, of main and of branches.
 
-Each snapshot since the metadata before becomes one of Iceberg's, so what a commit could not write is made up for. When
-the table's history is not that of the metadata (a rollback, another rule, too much to catch up with), it is made again
-of the newest snapshot only. Source: Paimon IcebergCommitCallback.
+Each snapshot since the last metadata becomes a snapshot of Iceberg, also after commits that could not write metadata.
+When the table's history is not that of the metadata (a rollback, another rule, too many snapshots), the metadata is
+created again from the newest snapshot only. Source: Paimon IcebergCommitCallback.
 """
 
 from collections.abc import Mapping, Sequence
@@ -180,7 +180,7 @@ class _Publisher:
         return gone
 
     def _clean(self, unused: Sequence[str], *, is_newest: bool) -> None:
-        """Delete what readers do not need any more: metadata of versions that are too old or were rolled back."""
+        """Delete metadata that readers no longer need: of versions that are too old or were rolled back."""
         files, options, latest = self.files, self._store.options, self._latest.id
         files.delete(unused)
         versions = sorted(files.versions())

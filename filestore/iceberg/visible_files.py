@@ -68,7 +68,7 @@ class VisibleFiles:
 
     @property
     def rule(self) -> str:
-        """What decides which files are seen; metadata of another rule is made again."""
+        """What decides which files are seen; metadata of another rule is created again."""
         return f"level>={self._least_level} vectors={str(self.has_vectors).lower()}"
 
     def all_of(self, snapshot: Snapshot, at: CommitId) -> FileChanges:

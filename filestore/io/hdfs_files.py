@@ -1,7 +1,7 @@
 """HDFS as a file system, by WebHDFS. Commits are renames, of which the name node lets one win.
 
 Files are written under a hidden name and renamed, so that no reader sees a part of one. When the answer to a rename is
-lost it is asked again: the hidden name is no one else's, so if it is gone, the rename was done.
+lost, the rename is repeated: no other writer uses the hidden name, so if it is missing, the rename was done.
 """
 
 import io as streams
@@ -186,7 +186,7 @@ class HdfsIO:
         return True
 
     def _is_done(self, path: str, body: bytes) -> bool:
-        """The hidden file is gone: it was renamed and the answer was lost, or the directory was deleted."""
+        """The hidden file is missing: it was renamed and the answer was lost, or the directory was deleted."""
         try:
             if self.read_bytes(path) == body:
                 return True

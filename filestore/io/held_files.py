@@ -33,7 +33,7 @@ class HeldFiles:
         self._files: Final[dict[str, pa.Buffer]] = {}
 
     def write_to(self, io: NewFiles) -> None:
-        """Write all files, and hold none any more. Raises: as ``FileIO.write_new``."""
+        """Write all held files, and release them. Raises: as ``FileIO.write_new``."""
         while self._files:
             path, body = self._files.popitem()
             io.write_new(path, body.to_pybytes())

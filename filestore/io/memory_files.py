@@ -20,7 +20,7 @@ class FileTree(dict[str, bytes]):
     """Contents by path, with an index of the names in each directory."""
 
     def __init__(self, files: Mapping[str, bytes], *, keeps_directories: bool) -> None:
-        """``keeps_directories``: a directory stays when its last file is gone."""
+        """``keeps_directories``: a directory stays when its last file was deleted."""
         super().__init__(files)
         self.keeps_directories: Final = keeps_directories
         self.names: dict[str, set[str]] = {}

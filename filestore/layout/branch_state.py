@@ -188,9 +188,9 @@ def end_work(io: FileIO, paths: TablePaths) -> None:
 
 
 def end_leftover_work(io: FileIO, operation: Operation, *branches: TablePaths) -> None:
-    """End an operation that began when its branch was gone or main, and whose process died before it saw that.
+    """End an operation that began after its branch was deleted or became main, and whose process died.
 
-    For the same operation that is refused for this reason: there is nothing to complete.
+    Called by the same operation when it is refused for this reason: there is nothing to complete.
     """
     for paths in branches:
         known = read_work(io, paths)

@@ -1,4 +1,4 @@
-"""Deleting a file whose name is not unique: a table that was made again under a table's name has such names, too.
+"""Deleting a file whose name is not unique: a table that was created again under a table's name has such names, too.
 
 A process that is paused between its look at a snapshot or tag and the deletion may find the file of another table under
 the path. So the file is moved first, into a new directory with a unique name, and it is looked at behind the creation

@@ -236,7 +236,7 @@ class IndexManifestEntry:
 
     @property
     def index_vectors(self) -> tuple[DeletionVectorRange, ...]:
-        """Its deletion vectors; empty for other kinds of indexes."""
+        """Deletion vectors of the index file; empty for other kinds of indexes."""
         return self.deletion_vectors or () if self.index_type == DELETION_VECTORS else ()
 
 

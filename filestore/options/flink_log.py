@@ -47,7 +47,7 @@ def options_for_file(options: Mapping[str, str], parsed: TableOptions, *, on_bra
     Args:
         options: of the table, under our names.
         parsed: the same.
-        on_branch: a branch's, which are main's and name main's log: no Flink job may go on with that.
+        on_branch: a branch's, which are main's and name main's log: no Flink job may continue with that log.
     """
     stored = {STORED_NAMES.get(key, key): text for key, text in options.items()}
     if _SYSTEM_KEY in stored:

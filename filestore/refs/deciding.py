@@ -29,10 +29,10 @@ class Deciders:
     ends: Callable[[Sequence[LiveReference]], bool]  # whether one of those with a number is on the line
 
     def sides(self) -> Iterator[Iterator[Sequence[LiveReference]]]:
-        """Those before the snapshot, and those behind it: each side by snapshot, the nearest first.
+        """References before the snapshot, and references after it: each side by snapshot, the nearest first.
 
-        The nearest one that is on the line decides, and all up to it. One that is gone when its files are looked up, or
-        about to go and incomplete, does not: then the next one does.
+        The nearest one that is on the line decides, and all up to it. A reference that was deleted before its files
+        are read, or that is being deleted and incomplete, does not decide: then the next one does.
         """
         yield self._down()
         yield self._up()

@@ -138,10 +138,10 @@ class FileReferences:
 
     @property
     def lost(self) -> set[LiveReference]:
-        """The references that were gone when their files were looked up, or about to go and incomplete.
+        """References that were deleted before their files were read, or that are being deleted and incomplete.
 
-        What was committed or created since they were listed may have the files that they had: list the references
-        again and look again, unless all of these are still listed.
+        Commits and references that were created since the listing may have their files: list the references again and
+        repeat the search, unless all of these are still listed.
         """
         return {reference for (reference, _), files in self._known.items() if files is None}
 
@@ -200,7 +200,7 @@ class FileReferences:
         return {path for reference in in_order(references) for path in self._read(reference, _metadata) or ()}
 
     def _read(self, reference: LiveReference, files_of: "_FilesOf") -> frozenset[str] | None:
-        """The files; None when the reference is gone, or about to go and incomplete."""
+        """The files; None: the reference was deleted, or is being deleted and incomplete."""
         if (reference, files_of) not in self._known:
             self._known[reference, files_of] = self._read_again(reference, files_of)
         return self._known[reference, files_of]

@@ -1,7 +1,7 @@
 """Tags, savepoints and snapshots that a process created when what they name had ended, and died before it saw that.
 
 Who creates one looks behind its creation whether its snapshot, branch and table are still there, and takes it back
-otherwise. One that dies between the two, or whose request arrives when no one waits for it any more, leaves a name
+otherwise. One that dies between the two, or whose request arrives after its sender gave up, leaves a name
 without files, which nothing else needs.
 """
 

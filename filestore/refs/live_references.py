@@ -4,8 +4,8 @@ A live reference is a snapshot, a tag, a savepoint, a tag that is being created,
 its snapshot.
 Files without a live reference are not part of the table.
 
-A tag that is renamed has its new name before it loses the old one. So a listing in which one is gone when it is looked
-at is made again, and misses none.
+A renamed tag has its new name before it loses the old one. So if a listed tag cannot be read, the listing is repeated,
+and misses none.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ from lsm.errors import FluvialError, UnavailableError
 FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
 """Prefix of the tags of forks, which repair has taken out of the history."""
 _MOST_LOOKS: Final = 1000
-"""At tags that others rename. A listing that names for good what is not there ends in an error."""
+"""Attempts at tags that others rename. A listing that permanently names a missing tag ends in an error."""
 
 
 class ReferenceKind(Enum):

@@ -60,7 +60,7 @@ def held_snapshots(store: TableStore) -> Iterator[tuple[str, Snapshot]]:
 
 
 def find_pending(store: TableStore, name: str) -> Snapshot | None:
-    """The snapshot of a pending tag, by the name of its file; None: it is not pending any more, or not complete."""
+    """The snapshot of a pending tag, by the name of its file; None: it is no longer pending, or is incomplete."""
     path = pending_path(store.paths, name)
     with suppress(FileNotFoundError):
         body = store.io.read_bytes(path)
@@ -84,8 +84,8 @@ def with_pending_tag(
         store: the table, on the branch of the snapshot.
         name: of the tag.
         snapshot: that is kept.
-        create: creates the file that keeps them from now on. What it raises ends the creation. It gets the table as it
-            is found: whether that is gone is looked at behind the act, which is then undone.
+        create: creates the file that keeps them from now on; an error ends the creation. It gets the table as found
+            by its path: afterwards a check that this is the opened table follows, and else the creation is undone.
         undo: deletes that file again.
         purpose: for the message.
         replaces: whether ``create`` replaces a tag; it looks whether the tag is there still.

@@ -89,8 +89,8 @@ def delete_unreferenced(
         snapshot: the snapshot that these references keep.
         is_deleted: whether a reference is one of those to delete.
         source: path of the reference to delete, for messages.
-        remove: looks for branches, and deletes the references. It gets the table as it is found: whether that is gone
-            is looked at behind it.
+        remove: checks for branches, and deletes the references. It gets the table as found by its path; a check that
+            this is the opened table follows.
         dry_run: only find the files.
 
     Raises:
@@ -110,7 +110,7 @@ def delete_unreferenced(
 
 
 def delete_unused_of(store: TableStore, snapshot: Snapshot, *, source: str) -> UnusedFiles:
-    """Delete the files of a snapshot that nothing uses. Its reference is gone: no other can be made from it any more.
+    """Delete the files of a snapshot that nothing uses. Its reference was deleted, so no other can be made from it.
 
     Raises: see ``unused_files``.
     """

@@ -124,7 +124,7 @@ def sequence_groups(schema: TableSchema, options: TableOptions) -> Sequence[Sequ
 
 
 def check_retracts(schema: TableSchema, options: TableOptions, *, deletes_only: bool) -> None:
-    """Refuse retracts that no later merge could take back: the table could not be read any more.
+    """Refuse retracts that no later merge could take back: the table would become unreadable.
 
     Raises:
         InvalidInputError: names the option that would allow them.

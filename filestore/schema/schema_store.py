@@ -163,7 +163,7 @@ class SchemaStore:
             after: the version that it was decided on; None: it is the first, or one that a branch has.
 
         Raises:
-            InvalidInputError: the version before is not there any more, because the table was dropped, renamed or made
+            InvalidInputError: the version before no longer exists, because the table was dropped, renamed or created
                 again; nothing was published.
             ConflictError: another writer published this version, or took a login out of the one before: read it and
                 decide again. Or a fast-forward is publishing a branch, which may have this version.

@@ -69,7 +69,7 @@ class TableSchema:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What differs when a table is made again under the same name; options may be set for one session only."""
+        """What differs when a table is created again under the same name; options may be set for one session only."""
         return self.time_ms, self.highest_field_id, self.fields, self.primary_keys, self.partition_keys
 
     @property

@@ -1,6 +1,6 @@
 """Changelogs that outlived their snapshots: ``changelog/changelog-<id>``, each a copy of a snapshot file.
 
-The files of the state are gone; those of its changes are there, see ``filestore.refs.file_references.changelog_files``.
+Files of the state were deleted; files of its changes exist, see ``filestore.refs.file_references.changelog_files``.
 Source: Paimon ChangelogManager.
 """
 

@@ -1,9 +1,9 @@
 """Which snapshots an expiry has claimed for deletion: one empty file for each claim, named by the first snapshot kept.
 
-A claim is created before anything is deleted. Several processes may expire at once, and the highest claim of a snapshot
-that is there holds. So what an expiry left in another history (its table or branch was dropped and made again while it
-was paused) claims nothing: no snapshot there has that identity. A claim also proves that the expiry saw the snapshot
-that it names as part of the history. Other readers of the layout do not look into this directory.
+A claim is created before anything is deleted. Several processes may expire at once; the highest claim of an existing
+snapshot holds. So a claim that an expiry left in another history (its table or branch was dropped and created again
+while it was paused) has no effect: no snapshot there has that identity. A claim also proves that the expiry saw the
+snapshot that it names as part of the history. Other readers of the layout do not look into this directory.
 """
 
 from typing import Final

@@ -2,7 +2,7 @@
 
 Code that reads a file knows only its path, and raises ``MissingFileError``. Code that knows for which snapshot the file
 was read finds out which of the two it was, with ``naming_missing_files``. All of them are also ``FileNotFoundError``:
-what works beside an expiry treats files and snapshots that are gone alike.
+code that runs beside an expiry treats missing files and missing snapshots alike.
 """
 
 from collections.abc import Iterator, Sequence

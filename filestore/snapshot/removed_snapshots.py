@@ -1,7 +1,8 @@
 """Which snapshots a rollback or a repair removed: an empty file for each, named by the identity of the snapshot.
 
-It is created before the snapshot is deleted and stays. A writer that was paused behind the creation of its snapshot, or
-that got no answer, finds here that it was visible and is gone with its files, and does not publish these files again.
+The file is created before the snapshot is deleted, and stays. A writer that was paused after the creation of its
+snapshot, or that got no answer, finds here that the snapshot was visible and was deleted with its files, and does not
+publish these files again.
 """
 
 from hashlib import blake2s

@@ -13,7 +13,7 @@ from filestore.snapshot.snapshot import Snapshot
 
 
 class SnapshotLine:
-    """One look at the snapshots of a branch. What it reads later may be gone by then, and is not proved."""
+    """One listing of a branch's snapshots. A snapshot that is read later may have expired, and then proves nothing."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class SnapshotStore:
     """The snapshot files of one branch of a table.
 
     A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads. Of a table that
-    a user opened it is an ``OpenedSnapshots``, which says that the table is gone.
+    a user opened it is an ``OpenedSnapshots``, which raises an error if the table was dropped.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SnapshotStore:
         return snapshot.ref not in self.claims.refs()  # what is before the first that stays may be a fork itself
 
     def is_of_other_table(self, snapshot: Snapshot) -> bool:
-        """Whether a handle published it that was opened before the table of this name was dropped and made again."""
+        """Whether a handle published it that was opened before the table of this name was dropped and created again."""
         if snapshot.table_uuid is None:
             return False
         return self._table_uuid() not in (None, snapshot.table_uuid)
@@ -134,7 +134,7 @@ class SnapshotStore:
     def follows(self, snapshot: Snapshot, before: Snapshot) -> bool:
         """Whether a snapshot was made on top of the one with the number before.
 
-        Raises: FileNotFoundError: another engine made it, and its lists or those of the other one are gone.
+        Raises: FileNotFoundError: another engine made it, and its lists or those of the other one were deleted.
         """
         if snapshot.id != before.id + 1:
             return False
@@ -287,7 +287,7 @@ class SnapshotStore:
         """Claim the snapshots before this one for deletion: from now on they cannot be tagged.
 
         Returns:
-            That snapshot; None: it is gone, as a concurrent expiry has claimed more, and nothing was claimed.
+            That snapshot; None: a concurrent expiry has claimed it, and nothing was claimed here.
 
         Raises: UnavailableError; then none of them may be deleted.
         """

@@ -155,7 +155,7 @@ def adopt_savepoints(source: TableStore, target: TableStore, *, up_to: int, adop
     A number that the successor has used for another savepoint is replaced by its next one.
 
     Args:
-        source: the table, on the branch that ends, where no savepoint can be created any more.
+        source: the table, on the branch that ends, where savepoints can no longer be created.
         target: on the branch that follows it.
         up_to: the last snapshot that both have.
         adopted: the contents of a snapshot file as the target has it.

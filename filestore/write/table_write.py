@@ -219,7 +219,7 @@ class TableWrite:
         return [message for message in messages if not message.is_empty]
 
     def abort(self) -> None:
-        """Delete the files that were not handed over; the writer cannot be used any more."""
+        """Delete the files that were not handed over; afterwards the writer cannot be used."""
         for writer in self._writers.values():
             writer.abort()
         self._writers.clear()

@@ -302,7 +302,7 @@ class _OldKeys:
 def _with_old_keys(
     events: Envelopes, keys: pa.Array | None, old_keys: pa.Array, table: _Target
 ) -> tuple[Envelopes, _OldKeys | None, list[BadRecord]]:
-    """The old keys of creates that lack values; those whose old key cannot be read are bad, and no events any more."""
+    """The old keys of creates that lack values; a create with an unreadable old key is a bad record."""
     if events.unavailable is None:
         return events, None, []
     moved = events.indices[(events.kinds == RowKind.INSERT) & flags(events.unavailable.is_valid())]

@@ -26,7 +26,7 @@ OPERATION_TIMEOUT_S: Final = 60.0
 FIRST_CONTACT_S: Final = 8.0
 """Time for brokers that refuse connections or do not resolve to become reachable before a job start fails."""
 NEW_LOG: Final = "give the table a new topic (CALL sys.reset_log)"
-"""The fix where a topic cannot be the log of its table any more."""
+"""The fix for a topic that can no longer be the log of its table."""
 
 _COMMON: Final[Mapping[str, Any]] = {
     "log_level": 0,  # relevant errors arrive in error_cb; what remains goes through _ClientLog

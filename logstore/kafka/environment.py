@@ -22,7 +22,7 @@ class KafkaEnvironment(Protocol):
 
     @property
     def look_s(self) -> float:
-        """Seconds without progress after which a writer looks for its topic; inf: an answer says that it is gone."""
+        """Seconds without progress after which a writer checks that its topic exists; inf: brokers report deletions."""
 
     def producer(self, properties: Mapping[str, Any]) -> Any:
         """A producer."""

@@ -1,4 +1,4 @@
-"""Permanent refusals of brokers: of a login, a certificate or a right. Errors name the option or access list to change.
+"""Permanent refusals of brokers: of a login, a certificate or a right; errors name the option or rule to change.
 
 The client reports a refused login or certificate through its error callback, again and again, and the call itself only
 times out; a missing right is the error of the call. Retrying helps with neither. The client does not say why it refuses

@@ -169,7 +169,7 @@ class Transaction:
             self._check_topic()
 
     def _check_topic(self) -> None:
-        """A client that has written to a topic does not see that it is gone, and waits until its rows are too old.
+        """A client that has written to a topic does not notice its deletion, and waits until its rows are too old.
 
         Asks for all topics: brokers may create one that is asked for by its name.
         """
@@ -236,7 +236,7 @@ def close_producer(producer: Producer, *, is_idle: bool) -> None:
 def initialize(
     producer: Producer, notes: ErrorNotes, timeout_s: float, environment: KafkaEnvironment = MACHINE
 ) -> None:
-    """Fence older producers of the transactional id; ends early when brokers refuse the client for good.
+    """Fence older producers of the transactional id; ends early when brokers refuse the client permanently.
 
     Raises:
         KafkaException: not in time, or refused.

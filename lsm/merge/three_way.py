@@ -40,7 +40,7 @@ _BASE, _MAIN, _BRANCH = MergeSide
 
 
 class KeyDecision(IntEnum):
-    """What becomes of a key."""
+    """The outcome of a three-way merge for one key."""
 
     KEEP = 0  # main's row
     APPLY = 1  # the branch's row, or its absence

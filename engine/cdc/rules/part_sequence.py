@@ -200,7 +200,7 @@ def pass_through(
         can_widen: whether the table's column can get a type that holds all its values; else another column does.
 
     Raises:
-        InvalidInputError: a rule says ``fail``, or the table cannot follow: it is to be made again.
+        InvalidInputError: a rule says ``fail``, or the table cannot follow: it is to be created again.
     """
     if seen.has_changes:
         names = dict.fromkeys((*sequence.changed, *(each.name for each in seen.columns)))

@@ -122,7 +122,7 @@ def _wanted_kinds(kinds: str | None) -> pa.Array | None:
 
 @contextmanager
 def _ending_with_the_pipe(stream: TableStream) -> Iterator[None]:
-    """End when the output has no reader any more, also while there is nothing to print."""
+    """End when the output no longer has a reader, also while there is nothing to print."""
     is_done = threading.Event()
 
     def watch(output: int) -> None:

@@ -1,7 +1,7 @@
-"""Giving up a recovery that is not published: its branches go, with their topics, checkpoints and lineage.
+"""Abandons a recovery that is not published: deletes its branches, with their topics, checkpoints and lineage.
 
-It is written down first, so that a recovery that is half gone is not continued. Each part may be gone already: what
-dies is run again.
+The plan notes this first, so that a partly deleted recovery is not continued. Each step accepts that its object was
+already deleted, because after a crash all steps are run again.
 """
 
 import shutil

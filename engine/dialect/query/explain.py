@@ -126,7 +126,7 @@ def _files(splits: Iterable[HasFiles]) -> list[DataFileMeta]:
 
 
 def _fallback(each: ReadPlan) -> dict[str, Any] | None:
-    """What comes from another branch."""
+    """The partitions that are read from another branch."""
     if each.read.fallback is None:
         return None
     found = [split for piece in each.plan.pieces if piece.is_fallback for split in piece.splits]

@@ -117,7 +117,7 @@ def of_newest_run(name: str) -> "sa.Select[Any]":
     """The rows of ``source_snapshot_lineage`` or ``sink_snapshot_lineage``, with the PIP's columns and key.
 
     A barrier of several runs of a job is shown as the newest run read and wrote it, in both tables; one that was tried
-    again behind a table that was made again under its name, with the newer of the two.
+    again behind a table that was created again under its name, with the newer of the two.
     """
     rows = SEED_TABLES[name].alias("shown")
 

@@ -55,7 +55,7 @@ def check_tables(
         wanted: whether the snapshots of a table are read, by name.
 
     Returns:
-        What was corrected, by the names of tables that were read or are gone.
+        The corrections, by the names of tables that were read or dropped.
     """
     found: dict[str, Counts] = {}
     corrections = Corrections(meta, has_snapshots=lineage.settings.has_snapshots)

@@ -21,7 +21,7 @@ from filestore.snapshot.snapshot import SnapshotRef
 
 _JOBS: Final = ((SINK_JOBS, SINK_SNAPSHOTS), (SOURCE_JOBS, SOURCE_SNAPSHOTS))
 GONE: Final = SnapshotRef(1 << 62, "gone")
-"""Where the check of a table ends that is not there any more: rows that come later are before it."""
+"""End of the check of a table that no longer exists: later rows are before it."""
 _AT_ONCE: Final = 500
 
 
@@ -109,7 +109,7 @@ class Corrections:
             _note(connection, at)
 
     def drop(self, gone: CheckedTable) -> int:
-        """Drop what was written to a table that is gone; what was read from it stays. Returns dropped snapshots."""
+        """Drop the records of writes to a dropped table; records of its reads stay. Returns the dropped snapshots."""
         with self._meta.transaction("drop lineage") as connection:
             false = self._rows(connection, SINK_SNAPSHOTS, gone)
             self._delete_written(connection, gone.table, false)

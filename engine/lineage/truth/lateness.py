@@ -33,7 +33,7 @@ def lateness_of_jobs(meta: JdbcLineageMeta, now: TablesNow) -> list[JobLateness]
 
     Args:
         meta: the store, compared with the snapshot files.
-        now: the tables; reads of tables that are gone are left out.
+        now: the tables; reads of dropped tables are ignored.
 
     Raises:
         UnavailableError: the store does not answer.

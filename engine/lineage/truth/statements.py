@@ -1,7 +1,7 @@
 """Lineage that is stated by hand: what a job outside Fluvial says that it has read and written.
 
 A statement is kept beside what the snapshots say, and is marked as stated: corrections drop of it only the snapshots
-that a table has not got any more. It comes as names of tables, or as OpenLineage events.
+that a table no longer has. It comes as names of tables, or as OpenLineage events.
 """
 
 import json

@@ -19,7 +19,7 @@ from lsm.errors import FluvialError
 logger = logging.getLogger("fluvial.lineage")
 
 DROPPED: Final = "$dropped_"
-"""Behind the name of a table that is gone, where another one has its name."""
+"""Suffix of the name of a dropped table, if another table has its name."""
 _ID_CHARS: Final = 8
 
 
@@ -28,7 +28,7 @@ class OpenedTable(Protocol):
 
     @property
     def store(self) -> TableStore:
-        """Its files."""
+        """The files of the table."""
 
 
 class ListedTables(OpenCatalog, Protocol):
@@ -91,7 +91,7 @@ class TablesNow:
             given_id: of the table; "": not known, then it is the one of this name.
 
         Returns:
-            For a table that is gone its last name; if another table has that by now, ``db.t$dropped_`` and the id.
+            For a dropped table its last name; if another table has that name, ``db.t$dropped_`` and the id.
         """
         here = self.by_name.get(name)
         if not given_id or self.is_unreadable(name) or (here is not None and given_id in here.ids):

@@ -92,7 +92,7 @@ def sync_log(table: Table) -> pa.Table:
 
 @procedure(_RESET)
 def reset_log(table: Table, topic: str | None = None, delete_former: bool = False) -> pa.Table:
-    """Give a table a new, empty topic: its topic is gone, was made again, lacks partitions or holds foreign records.
+    """Give a table a new empty topic: its topic was deleted or created again, lacks partitions, or has foreign rows.
 
     Rows, snapshots, tags and branches stay. Streams and writers that run cross over by themselves: streams read from
     the former topic up to a snapshot if they can, and what follows from files. Other consumers of the former topic
@@ -133,10 +133,10 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
 
 @procedure(_ADOPTED)
 def adopt_copy(table: Table) -> pa.Table:
-    """Let a table that was moved or restored to another place continue with its log: the original is gone.
+    """Let a table that was moved or restored to another path continue with its log: the original was deleted.
 
     A copy of a table's directory has the table's id and topic, so its first write is refused: two tables in one topic
-    destroy each other's batches. This says that the directory is no copy any more.
+    destroy each other's batches. This declares that the directory is not a copy.
 
     Args:
         table: a table with a log.
@@ -165,8 +165,8 @@ def adopt_copy(table: Table) -> pa.Table:
 def sign_log(table: Table) -> pa.Table:
     """Give the log of an older table a key: from then on only who may read the table's directory can bring files in.
 
-    Tables that are made with a log have one, as topics that reset_log makes. Writers that run are fenced; they go on
-    with the key when they are started again. Fluvial without keys cannot write this log any more.
+    New tables with a log have a key, and so have topics of reset_log. Running writers are fenced; after a restart they
+    use the key. Releases of Fluvial without keys can no longer write this log.
 
     Args:
         table: a table with a log, on its main branch.

@@ -133,7 +133,7 @@ def rewrite_file_index(table: Table, where: str | None = None) -> pa.Table:
 
 @procedure(_LOST)
 def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
-    """Remove lost data files from a table, so that the rest can be read; their rows are gone.
+    """Remove lost data files from a table, so that the rest can be read; their rows are lost.
 
     In a table with a key, older versions of these rows may reappear.
 
@@ -168,7 +168,7 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
 def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table:
     """Remove lost manifests from a table, so that the rest can be read.
 
-    Files that they added are gone from the table; files that they removed may be in it again.
+    Files that a lost manifest added are no longer in the table; files that it removed may be in the table again.
 
     Args:
         table: the table of the manifests.

@@ -152,7 +152,7 @@ def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Tabl
 
     Args:
         table: with tag.automatic-creation, or tag.create-time and tag.create-interval.
-        force: also the tag of the last period when it was made before and is gone.
+        force: also the tag of the last period, if it was created before and then deleted.
 
     Returns:
         One row for each tag that was made, or that went because there were too many.

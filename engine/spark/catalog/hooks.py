@@ -51,7 +51,7 @@ class InstalledCatalogs:
 
     @property
     def catalogs(self) -> Mapping[str, Catalog]:
-        """By name."""
+        """The installed catalogs by name."""
         return self._catalogs
 
     def add(self, spark: SparkSession, name: str, catalog: Catalog) -> None:

@@ -56,7 +56,7 @@ class ThreadRunner:
 
         Raises:
             ConflictError: tasks wrote files, and the table got a log meanwhile.
-            CorruptDataError: what a task left is gone.
+            CorruptDataError: staged files of a task are missing.
         """
         store, written = spec.table.store, [task for task in rows if isinstance(task, FilesOfTask)]
         if not written:

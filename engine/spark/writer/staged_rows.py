@@ -77,7 +77,7 @@ def staged_rows(
         Rows of one bucket: the table's columns, and ``_row_kind`` where the frame gave kinds.
 
     Raises:
-        CorruptDataError: a file is gone.
+        CorruptDataError: a file is missing.
     """
     for file in files:
         wanted = [place for place, bucket in enumerate(file.buckets) if buckets is None or bucket in buckets]
@@ -133,8 +133,8 @@ def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None
 def clear_abandoned(store: TableStore, commit_user: str) -> None:
     """Delete what dead jobs and queries staged: those whose files have not changed for a day.
 
-    One that is alive after all loses nothing: its commit fails because staged rows are gone, and a query that is
-    restarted stages its batch again. Data files that tasks wrote are left to the cleaning of orphans.
+    A job that is alive after all loses nothing: its commit fails because staged rows are missing, and a restarted query
+    stages its batch again. Data files that tasks wrote are left to the cleaning of orphans.
 
     Args:
         store: the table.

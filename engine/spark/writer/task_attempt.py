@@ -70,7 +70,7 @@ class TaskAttempt:
     def claim(self, store: TableStore) -> None:
         """Take the files, to publish or discard them.
 
-        Raises: CorruptDataError: a cleaner has them; they are gone.
+        Raises: CorruptDataError: a cleaner has deleted the files.
         """
         is_first = store.io.create_exclusive(self._path(store, _CLAIM), b"")
         if is_first and store.io.exists(self._path(store, _NOTE)):

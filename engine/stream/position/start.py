@@ -118,8 +118,8 @@ def offsets_of_time(
         facts: the newest snapshot before the time; None when there is none.
         offsets_then: by bucket, first record at the time or later.
         offsets_at_latest: offsets of the newest snapshot.
-        earliest: by bucket, first available record. Where it equals ``offsets_then``, records of the time may be
-            gone: the result is then the snapshot's offset, so that the loss is detected.
+        earliest: by bucket, first available record. Where it equals ``offsets_then``, records of the time may have
+            expired: the result is then the snapshot's offset, so that the loss is detected.
     """
     base = facts.offsets if facts is not None else LogOffsets()
     always_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}

@@ -54,7 +54,7 @@ class MemoryEnvironment:
             target: topic and partition, transactional id, or nothing.
             change: carries it out.
             changes: whether it changes anything.
-            late: carries it out when no client waits for it any more; None: as ``change``.
+            late: carries it out after the client gave up waiting; None: as ``change``.
 
         Raises:
             NoAnswerError: none came.
