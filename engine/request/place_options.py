@@ -13,7 +13,7 @@ class PlaceOptions(OptionValues):
     warehouse = Option("warehouse", text, None, "Directory or URL of the tables.", NOTHING, at=At.READ | At.WRITE)
     table = Option("table", text, None, "database.table, or database.table$branch_b.", NOTHING, at=At.READ | At.WRITE)
     table_id = Option(
-        "table.id", text, None, "The table is that of this id; a frame keeps it, so one made again is refused.",
+        "table.id", text, None, "The table must have this id; a frame keeps it, so a new table of its name is refused.",
         NOTHING, at=At.READ | At.WRITE,
     )  # fmt: skip
     path = Option("path", text, None, "Taken, and not needed: Spark passes it on.", NOTHING, at=At.READ | At.WRITE)
@@ -28,7 +28,7 @@ class RowOptions(OptionValues):
     filter = Option("filter", text, None, "SQL condition that the rows meet.", ROWS, at=At.READ)
     schema_id = Option(
         "schema.id", NUMBER, None,
-        "Columns are those of this version of the schema; a frame keeps it. Streams go on to newer ones.",
+        "Columns are those of this version of the schema; a frame keeps it. Streams continue with newer ones.",
         ROWS, at=At.READ,
     )  # fmt: skip
 

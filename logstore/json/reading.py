@@ -107,7 +107,7 @@ def _leaves_of(name: str, reading: Reading) -> tuple[tuple[str, Reading], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
-    """A record that cannot be read, for the dead letter queue or an error message."""
+    """A record that cannot be read, for the dead letters or an error message."""
 
     index: int
     reason: str

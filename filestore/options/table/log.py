@@ -265,7 +265,7 @@ class LogOptions(OptionValues):
         "log.turn-timeout",
         duration_ms,
         60_000,
-        "How long a batch waits for its turn to write the log; a stream waits as long as others go on.",
+        "How long a batch waits for its turn to write the log; a stream waits as long as others make progress.",
         NOTHING,
         at=At.BATCH_WRITE,
     )
