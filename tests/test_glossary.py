@@ -16,7 +16,7 @@ GENERATED = {"options.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def docstrings(path: Path) -> list[str]:
+def texts_about_code(path: Path) -> list[str]:
     """The texts of a module that describe it, its classes, functions and names."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     values = [node.value for node in nodes if isinstance(node, ast.Expr)]
@@ -29,7 +29,7 @@ def said() -> dict[str, str]:
     found = {}
     for package in ("engine", "filestore", "logstore", "lsm"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            found[path.relative_to(ROOT).as_posix()] = "\n".join(docstrings(path))
+            found[path.relative_to(ROOT).as_posix()] = "\n".join(texts_about_code(path))
     for page in PAGES:
         if page != GLOSSARY and page.name not in GENERATED:
             text = page.read_text(encoding="utf-8")
