@@ -58,8 +58,8 @@ def migrate_table(
 ) -> pa.Table:
     """Create a table from a directory of Parquet files, as written by Hive and Spark; the directory is unchanged.
 
-    Without a key, partitions, nested columns, constraints and a log, files become the table's own without being read: as a hard
-    link on the same disk, else as a copy. Other files are rewritten. All files are added in one commit.
+    Without a key, partitions, nested columns, constraints and a log, files become the table's own without being read:
+    as a hard link on the same disk, else as a copy. Other files are rewritten. All files are added in one commit.
 
     Args:
         catalog: the catalog of the new table.
