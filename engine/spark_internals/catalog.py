@@ -432,7 +432,8 @@ class SparkInside:
         What a thread of its own has wrapped is taken out. An error of a method of Java's stays what that one declares.
         """
         is_sparks = isinstance(error, PySparkException)
-        origin = cause = getattr(error, "_origin" if is_sparks else "java_exception", None)
+        origin: Any = getattr(error, "_origin" if is_sparks else "java_exception", None)
+        cause = origin
         if origin is None:  # it is Python's
             return error
         while (names := [*_names_of(cause.getClass())])[0] in _WRAPPERS and cause.getCause() is not None:
