@@ -24,7 +24,7 @@ def texts_about_code(path: Path) -> list[str]:
 
 
 @cache
-def said() -> dict[str, str]:
+def all_texts() -> dict[str, str]:
     """The docstrings of each module, and the prose of each page, by path; one space between words."""
     found = {}
     for package in ("engine", "filestore", "logstore", "lsm"):
@@ -39,7 +39,7 @@ def said() -> dict[str, str]:
 
 def names_with(words: str) -> list[str]:
     pattern = re.compile(rf"(?i)(?<![\w-]){re.escape(words)}(?![\w-])")
-    return [name for name, text in said().items() if pattern.search(text)]
+    return [name for name, text in all_texts().items() if pattern.search(text)]
 
 
 def test_each_term_is_there_once_and_is_used_in_the_code() -> None:
