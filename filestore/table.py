@@ -392,7 +392,7 @@ class FileTable(TableView):
 
 
 class TableRead:
-    """One snapshot of a table, ready to be read as often as wanted."""
+    """One snapshot of a table, which can be read several times."""
 
     def __init__(self, table: FileTable, snapshot: Snapshot | None) -> None:
         """``snapshot`` None is the empty table."""

@@ -58,11 +58,11 @@ class LocalTables:
     """The runner of a job on one machine: threads of the driver, one table in each."""
 
     def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
-        """See ``Runner``."""
+        """Implements ``Runner.write``."""
         return write_part(replace(spec, refuse=_refused_rows(spec, rows)), rows)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
+        """Implements ``Runner.compact``."""
         return compact_here(store, tasks)
 
 
@@ -73,7 +73,7 @@ class ClusterTables:
         self._spark = spark
 
     def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
-        """See ``Runner``."""
+        """Implements ``Runner.write``."""
         answers, bad, held, refused = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
         rows.bad.count, rows.bad.first = bad
         rows.held.rows, rows.held.broken = held
@@ -82,7 +82,7 @@ class ClusterTables:
         return [BucketResult.from_json(each) for each in answers]
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
+        """Implements ``Runner.compact``."""
         return SparkUnits(self._spark, store)(tasks)
 
 

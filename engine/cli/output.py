@@ -31,12 +31,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def console() -> Console:
-    """For results. A pipe has no width; 160 columns fit most tables."""
+    """Console for results. A pipe has no width; 160 columns fit most tables."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 
 
 def notes() -> Console:
-    """For everything that is not a result."""
+    """Console for everything that is not a result: standard error."""
     return Console(stderr=True, highlight=False)
 
 
@@ -138,7 +138,7 @@ class RowCount:
     """Batches that are counted while they pass."""
 
     def __init__(self, given: Iterator[pa.RecordBatch]) -> None:
-        """Of batches that were not read yet."""
+        """Wrap batches that were not read yet."""
         self._given = given
         self.rows = 0
 

@@ -132,7 +132,7 @@ class BackgroundCompaction:
 
     @property
     def failures(self) -> CompactionFailures:
-        """Those until now; a compaction that lost to another commit is none."""
+        """Failures so far; a compaction that lost to another commit is none."""
         return self._failures
 
     def before_batch(self, live: LiveFiles) -> float:

@@ -33,11 +33,11 @@ class RunningDatabase:
         self.health: Health | None = None
 
     def states(self) -> Mapping[str, PipelineState]:
-        """See ``Supervised``."""
+        """Implements ``Supervised.states``."""
         return {self.name: self.state}
 
     def pipelines(self) -> Sequence["RunningDatabase"]:
-        """See ``Supervised``."""
+        """Implements ``Supervised.pipelines``."""
         return [self]
 
     def started(self, query: CdcQuery) -> None:

@@ -71,7 +71,7 @@ class FollowRequest:
         return BatchReading.of(self.stream, self.share)
 
     def at(self, position: FollowPosition | None) -> "FollowRequest":
-        """The same stream, continued."""
+        """A copy of the request that continues at a position."""
         return replace(self, position=position)
 
     @classmethod

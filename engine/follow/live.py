@@ -121,7 +121,7 @@ class LiveCopy:
 
     @property
     def position(self) -> FollowPosition:
-        """Of the rows."""
+        """Position of the rows in the table's history."""
         assert self._position is not None, "the copy is filled"
         return self._position
 

@@ -75,7 +75,7 @@ class BatchReading:
         return replace(self, steps=_digest([_facts(step) for step in steps]), tracking_id=tracking_id)
 
     def to_json(self) -> dict[str, Any]:
-        """For positions; short, because browsers send them."""
+        """The choices as JSON values in positions; short, because browsers send them."""
         body: dict[str, Any] = {
             "way": self.way,
             "schema": self.schema_id,

@@ -143,7 +143,7 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(*given)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Of the base."""
+        """Implements ``process_request`` of the base class."""
         if self._places.acquire(blocking=False) or (self._is_freed() and self._places.acquire(timeout=_FREED_S)):
             self.waits(request)
             super().process_request(request, client_address)
@@ -171,7 +171,7 @@ class _Listener(ThreadingHTTPServer):
             return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Of the base."""
+        """Implements ``process_request_thread`` of the base class."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._within)
 
     def handle_one_request(self) -> None:
-        """Of the base."""
+        """Implements ``handle_one_request`` of the base class."""
         self._within.deadline = time.monotonic() + _HEAD_S
         self.server.waits(self.connection)
         super().handle_one_request()

@@ -76,7 +76,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows: the wanted columns, then ``_row_kind``."""
+        """Arrow schema of the rows: the wanted columns, then ``_row_kind``."""
         return self._request.stream.schema
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ class WriteQueue:
 
     @property
     def next_number(self) -> int:
-        """For writes that have none of their own."""
+        """The number for a write that was given none."""
         return max(self._highest, self.last_number, self.half_done) + 1
 
     def known(self, number: int) -> SmallWrite | int | None:

@@ -112,7 +112,7 @@ class _Reader:
         self.flush(letters)
 
     def letters(self, part: str | None, *, is_held: bool = False) -> ChosenLetters:
-        """For the bad records of one range.
+        """Writer of dead letters for the bad records of one range.
 
         Args:
             part: value of a ``LettersPart``; None: all.
@@ -122,7 +122,7 @@ class _Reader:
         return ChosenLetters(topic, None if part is None else LettersPart(part))
 
     def flush(self, letters: ChosenLetters) -> None:
-        """Behind the rows: wait until all letters are acknowledged. Raises: FluvialError."""
+        """Wait, after the rows, until all letters are acknowledged. Raises: FluvialError."""
         try:
             letters.flush()
         except FluvialError as error:
@@ -278,7 +278,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._latest: dict[TopicPosition, int] | None = None  # when last checked
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same for every new query: its actual start is stored in the end of its first batch."""
+        """The start offset, equal for every new query: the actual start is stored in the end of its first batch."""
         return dict(UNSTARTED_OFFSET)
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -95,7 +95,7 @@ class RecordedRun:
     """
 
     def __init__(self, recorder: Recorder, job: StreamJob) -> None:
-        """Of one start of the query."""
+        """The record of one run of the query."""
         self._recorder = recorder
         self.job: Final = job
         self._started: set[tuple[str, str]] | None = None

@@ -19,7 +19,7 @@ from lsm.errors import InvalidInputError
 
 
 def log_lags(table: Table) -> list[dict[str, int]]:
-    """By bucket: the newest snapshot's offset, the end of the log, and the rows of the log that no snapshot has.
+    """For each bucket, the newest snapshot's offset, the end of the log, and the rows of the log that no snapshot has.
 
     Empty without a log. What is not a row of the table does not count: markers of transactions, aborted rows.
 

@@ -142,7 +142,7 @@ _shared: list[QueryMetrics] = []
 
 
 def shared_metrics() -> QueryMetrics:
-    """Those of Fluvial's registry, created with the first call."""
+    """The metrics of Fluvial's registry, created with the first call."""
     if not _shared:
         _shared.append(QueryMetrics())
     return _shared[0]

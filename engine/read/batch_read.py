@@ -28,7 +28,7 @@ logger = logging.getLogger("fluvial.read")
 
 
 class BatchRead(ArrowRows):
-    """A state of a table, ready to be read as often as wanted. It stays the same whatever is written meanwhile."""
+    """A state of a table, which can be read several times. It does not change when the table is written."""
 
     def __init__(self, state: ReadState, request: ReadRequest, fallback: Fallback | None = None) -> None:
         """Made by ``open_read``.

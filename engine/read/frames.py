@@ -234,7 +234,7 @@ def _path(placed: _PlacedFile) -> str:
 
 
 def _without_useless(plain: Sequence[_PlacedFile], predicate: Predicate | None) -> Sequence[_PlacedFile]:
-    """Those that no file index rules out: Spark does not know such indexes, so they are asked before."""
+    """The files that no file index rules out; Spark does not know such indexes, so they are read before."""
 
     def is_useful(each: _PlacedFile) -> bool:
         store, split, file = each

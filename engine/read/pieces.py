@@ -152,7 +152,7 @@ class TailPiece(Piece):
 
     @property
     def log_range(self) -> LogRange | None:
-        """Of the bucket."""
+        """Range of the bucket's log."""
         return self.tail.log_range
 
 

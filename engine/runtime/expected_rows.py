@@ -104,7 +104,7 @@ def report_broken(table: str, rules: Sequence[Expectation], broken: Sequence[int
 
 
 def outcomes_of(properties: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:
-    """By rule what a snapshot says of its batch; empty: nothing."""
+    """The outcome of each rule in a snapshot's batch; empty: the snapshot has none."""
     try:
         found = json.loads(properties.get(EXPECT_KEY, "{}"))
     except ValueError:

@@ -77,7 +77,7 @@ def _list_of(text: str) -> Any:
 
 
 def _writable(text: str) -> str:
-    """The same text with lone surrogates replaced, which UTF-8 cannot encode."""
+    """The text with lone surrogates replaced, which UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()
 
 

@@ -80,7 +80,7 @@ class BatchSteps:
         self._observe(StepEvent(step=Step.BATCH_DONE, batch_id=batch_id))
 
     def compacting(self, run: Callable[[Sequence[TaskT]], MessagesT]) -> Callable[[Sequence[TaskT]], MessagesT]:
-        """The same function, which reports when it begins and when it has ended without an error."""
+        """A function that also reports when it begins, and when it has ended without an error."""
 
         def observed(tasks: Sequence[TaskT]) -> MessagesT:
             newest = self._newest

@@ -50,7 +50,7 @@ class RandomSchedule:
         self._has_published: set[int] = set()  # actors that were overtaken right before
 
     def choose(self, place: Seam) -> Intervention:
-        """See ``Schedule``."""
+        """Implements ``Schedule.choose``."""
         rates = self._rates
         if rates.overtaken and (found := self._overtaken(place)) is not None:
             return found
@@ -77,11 +77,11 @@ class RandomSchedule:
         return Intervention(pause=self._rng.choice(_LONG_PAUSES))
 
     def next_actor(self, ready: Sequence[int]) -> int:
-        """See ``Schedule``."""
+        """Implements ``Schedule.next_actor``."""
         return self._rng.choice(ready)
 
     def delay(self) -> int:
-        """See ``Schedule``."""
+        """Implements ``Schedule.delay``."""
         return self._rng.choice(_PAUSES)
 
 
@@ -94,14 +94,14 @@ class PlacedSchedule:
     reached: list[Seam] = field(default_factory=list)  # every place, in order
 
     def choose(self, place: Seam) -> Intervention:
-        """See ``Schedule``."""
+        """Implements ``Schedule.choose``."""
         self.reached.append(place)
         return self.choices.get((place.actor, place.own_step), GO)
 
     def next_actor(self, ready: Sequence[int]) -> int:
-        """See ``Schedule``."""
+        """Implements ``Schedule.next_actor``."""
         return min(ready)
 
     def delay(self) -> int:
-        """See ``Schedule``."""
+        """Implements ``Schedule.delay``."""
         return self.late_steps

@@ -30,35 +30,35 @@ class ActorFiles:
         self._pages_listings = pages_listings
 
     def read_bytes(self, path: str) -> bytes:
-        """See ``FileIO``."""
+        """Implements ``FileIO.read_bytes``."""
         return self._look("read_bytes", path, lambda: self._inner.read_bytes(path))
 
     def exists(self, path: str) -> bool:
-        """See ``FileIO``."""
+        """Implements ``FileIO.exists``."""
         return self._look("exists", path, lambda: self._inner.exists(path))
 
     def is_directory(self, path: str) -> bool:
-        """See ``FileIO``."""
+        """Implements ``FileIO.is_directory``."""
         return self._look("is_directory", path, lambda: self._inner.is_directory(path))
 
     def is_link(self, path: str) -> bool:
-        """See ``FileIO``."""
+        """Implements ``FileIO.is_link``."""
         return self._inner.is_link(path)
 
     def size_bytes(self, path: str) -> int:
-        """See ``FileIO``."""
+        """Implements ``FileIO.size_bytes``."""
         return self._look("size_bytes", path, lambda: self._inner.size_bytes(path))
 
     def modified_ms(self, path: str) -> int:
-        """See ``FileIO``."""
+        """Implements ``FileIO.modified_ms``."""
         return self._look("modified_ms", path, lambda: self._inner.modified_ms(path))
 
     def stamp(self, path: str) -> tuple[int, ...] | None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.stamp``."""
         return self._look("stamp", path, lambda: self._inner.stamp(path))
 
     def list_names(self, directory: str) -> list[str]:
-        """See ``FileIO``."""
+        """Implements ``FileIO.list_names``."""
         names = self._look("list_names", directory, lambda: self._inner.list_names(directory))
         if not self._pages_listings or len(names) < 2:
             return names
@@ -67,15 +67,15 @@ class ActorFiles:
         return [*first, *(name for name in rest if name > first[-1])]
 
     def make_directory(self, path: str) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.make_directory``."""
         self._change("make_directory", path, lambda: self._inner.make_directory(path))
 
     def write_new(self, path: str, body: bytes) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.write_new``."""
         self._change("write_new", path, lambda: self._inner.write_new(path, body))
 
     def create_exclusive(self, path: str, body: bytes) -> bool:
-        """See ``FileIO``."""
+        """Implements ``FileIO.create_exclusive``."""
 
         def create() -> bool:
             won: bool = self._inner.create_exclusive(path, body)
@@ -86,15 +86,15 @@ class ActorFiles:
         return self._change("create_exclusive", path, create, unknown=OutcomeUnknownError)
 
     def replace(self, path: str, body: bytes) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.replace``."""
         self._change("replace", path, lambda: self._inner.replace(path, body))
 
     def sync(self, path: str) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.sync``."""
         self._look("sync", path, lambda: self._inner.sync(path))
 
     def delete(self, path: str) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.delete``."""
         self._change("delete", path, lambda: self._inner.delete(path))
 
     def delete_tree(self, path: str) -> None:
@@ -108,11 +108,11 @@ class ActorFiles:
         self._change("delete_empty_directory", path, lambda: self._inner.delete_empty_directory(path))
 
     def delete_empty_directory(self, path: str) -> bool:
-        """See ``FileIO``."""
+        """Implements ``FileIO.delete_empty_directory``."""
         return self._change("delete_empty_directory", path, lambda: self._inner.delete_empty_directory(path))
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """See ``FileIO``."""
+        """Implements ``FileIO.open_input``."""
         return self._look("open_input", path, lambda: self._inner.open_input(path))
 
     def open_output(self, path: str) -> pa.NativeFile:
@@ -165,22 +165,22 @@ class ActorDisk(ActorFiles):
     """``ActorFiles`` of a file system with renames and links."""
 
     def move_directory(self, source: str, target: str) -> None:
-        """See ``MovesDirectories``."""
+        """Implements ``MovesDirectories.move_directory``."""
         moves: Any = self._inner
         self._change("move_directory", source, lambda: moves.move_directory(source, target))
 
     def make_inside(self, path: str) -> bool:
-        """See ``MovesDirectories``."""
+        """Implements ``MovesDirectories.make_inside``."""
         moves: Any = self._inner
         return bool(self._change("make_inside", path, lambda: moves.make_inside(path)))
 
     def move_into(self, source: str, directory: str) -> bool:
-        """See ``MovesDirectories``."""
+        """Implements ``MovesDirectories.move_into``."""
         moves: Any = self._inner
         return bool(self._change("move_into", source, lambda: moves.move_into(source, directory)))
 
     def link_file(self, source: str, target: str) -> bool:
-        """See ``LinksFiles``."""
+        """Implements ``LinksFiles.link_file``."""
         links: Any = self._inner
         return bool(self._change("link_file", target, lambda: links.link_file(source, target)))
 

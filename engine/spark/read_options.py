@@ -124,7 +124,7 @@ def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
 
 
 def given_to_reader(named: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
-    """Those of a reader's options that are about the table, checked without it.
+    """The options of a reader that concern the table, checked without the table.
 
     Args:
         named: see ``spelled_options``.

@@ -131,7 +131,7 @@ class TableHistory:
         return is_logged or self._is_from_files(snapshot)
 
     def facts(self, snapshot_id: int) -> SnapshotFacts:
-        """See ``History``."""
+        """Implements ``History.facts``."""
         snapshot = self._read(snapshot_id)
         offsets = self._offsets_at(snapshot)
         before = self._log_before(snapshot, offsets)
@@ -155,7 +155,7 @@ class TableHistory:
         return snapshot_id, self.facts(snapshot_id).offsets.get(bucket, 0) if snapshot_id else 0
 
     def next_from_files(self, after_id: int, until_id: int) -> int | None:
-        """See ``History``."""
+        """Implements ``History.next_from_files``."""
         if after_id >= until_id:
             return None
         if not self._reads_log:
@@ -174,7 +174,7 @@ class TableHistory:
         return other_engines[-1] if other_engines else None
 
     def splits(self, here: Position) -> SplitPlan:
-        """See ``History``."""
+        """Implements ``History.splits``."""
         if here.phase is Phase.SNAPSHOT:
             return self._planned_snapshot(here.snapshot_id, here.moment_ms).plan
         return self._planned_changes(here.snapshot_id, here.newest_id).plan

@@ -53,7 +53,7 @@ class RowTable:
             yield arrays_of_one(named, ROW_KIND) if self.is_packed else named
 
     def without_pieces(self) -> "RowTable":
-        """The same for a task, which gets its piece from elsewhere."""
+        """A copy for a task, which gets its piece separately."""
         return replace(self, plan=replace(self.plan, pieces=()))
 
 

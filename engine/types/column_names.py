@@ -19,11 +19,11 @@ class SpelledNames(Protocol):
     """The names in a catalog."""
 
     def list_databases(self) -> list[str]:
-        """Of databases."""
+        """Names of the databases."""
         ...
 
     def list_tables(self, database: str) -> list[str]:
-        """Of the tables of a database."""
+        """Names of a database's tables."""
         ...
 
     def table_exists(self, name: str) -> bool:

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 
 def to_spark_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with timestamps in microseconds and times in nanoseconds, at any depth."""
+    """The rows with timestamps in microseconds and times in nanoseconds, at any depth."""
     schema = pa.schema([field.with_type(_spark_arrow(field.type)) for field in rows.schema])
     if schema.equals(rows.schema):
         return rows

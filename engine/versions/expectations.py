@@ -35,7 +35,7 @@ class Checked(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the table in messages."""
 
     @property
     def schema(self) -> TableSchema:

@@ -66,11 +66,11 @@ class LocalRunner:
     """This process, one bucket after the other."""
 
     def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
-        """See ``Runner``."""
+        """Implements ``Runner.write``."""
         return write_part(spec, rows)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
+        """Implements ``Runner.compact``."""
         return compact_here(store, tasks)
 
 

@@ -42,7 +42,7 @@ class SparkRunner:
         self._refuse = refuse
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
-        """See ``Runner``."""
+        """Implements ``Runner.write``."""
         spec = replace(spec, refuse=self._refuse, task_count=_task_count(rows, spec))
         try:
             return self._written(spec, rows)
@@ -63,7 +63,7 @@ class SparkRunner:
         return [BucketResult.from_json(answer.result) for answer in answers]
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
+        """Implements ``Runner.compact``."""
         return SparkUnits(self._spark, store)(tasks)
 
 

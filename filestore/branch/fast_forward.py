@@ -138,7 +138,7 @@ def _holding(main: TableStore, name: str, origin: BranchOrigin, last: Snapshot |
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be published."""
+    """The snapshots, tags and schemas to publish."""
 
     common: Snapshot | None
     wanted: tuple[int, ...]  # ids of snapshots of the branch behind the common one, ascending
@@ -168,7 +168,7 @@ def _plan(main: TableStore, branch: TableStore, origin: BranchOrigin, *, force: 
 
 
 def _has_several(main: TableStore, branch: TableStore, origin: BranchOrigin, plan: _Plan) -> bool:
-    """Whether something could come between: there are several snapshots, or schema versions with one."""
+    """Whether another commit could come in between: there are several snapshots, or schema versions with one."""
     if len(plan.wanted) != 1:
         return bool(plan.wanted)
     return bool(merged_schemas(main, branch, origin, keeps_ids=True).missing)

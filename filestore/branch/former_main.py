@@ -76,7 +76,7 @@ def drop_former(store: TableStore, was: str) -> MainReplaced:
 
 
 def planned_drop(store: TableStore, was: str, common: Snapshot | None) -> MainReplaced:
-    """What ``drop_former`` would delete; nothing is changed.
+    """The files that ``drop_former`` would delete; nothing is changed.
 
     Args:
         store: of the table, with its future main branch.

@@ -48,7 +48,7 @@ class MergeTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlace:
-    """What is merged together: a bucket, or all buckets of a partition where keys are not bound to one."""
+    """The unit of a merge: a bucket, or all buckets of a partition where keys are not bound to one bucket."""
 
     partition: bytes
     base: tuple[BucketState, ...]

@@ -197,7 +197,7 @@ class _Merge:
     def _merged(
         self, start: MergeStart, schemas: MergedSchemas, latest: Snapshot | None, newest: Snapshot
     ) -> tuple[MergeResult, Sequence[CommitMessage]]:
-        """What is to be committed; no messages when nothing changes, or conflicts are not forced and not hidden."""
+        """The content of the merge commit; no messages when nothing changes, or visible conflicts are not forced."""
         target, there = schemas.target, self._there()
         rules = TableRules(
             has_key=target.has_key,

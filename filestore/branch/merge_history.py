@@ -157,7 +157,7 @@ def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStart:
-    """What is new on both sides."""
+    """The new changes of both sides."""
 
     base: Snapshot | None  # the state in common, in the branch; None: the empty table, or not known
     is_known: bool  # whether that state can be read
@@ -176,7 +176,7 @@ def merge_start(
     latest: Snapshot | None,
     newest: Snapshot,
 ) -> MergeStart | None:
-    """What main (at ``latest``) and the branch (at ``newest``) have changed; None: the branch has nothing new."""
+    """The changes of main (at ``latest``) and of the branch (at ``newest``); None: the branch has no new change."""
     common, is_sure = _common(main, branch, origin)
     floor = 0 if common is None else common.id
     history = reader.history(main, common, latest)

@@ -71,7 +71,7 @@ def state_of(bucket: int, entries: Sequence[ManifestEntry], indexes: Sequence[In
 
 @dataclass(slots=True)
 class MergePlaces:
-    """What is merged, bucket by bucket."""
+    """The buckets and keys to merge, bucket by bucket."""
 
     main: TableStore
     branch: TableStore
@@ -135,7 +135,7 @@ class MergePlaces:
                 yield place, change, vectors
 
     def by_key(self, target: TableStore) -> Iterator[KeyPlace]:
-        """What is merged by key."""
+        """The buckets that are merged by key."""
         if self.main.has_dynamic_buckets:
             for partition in sorted({partition for partition, _ in self.decided}):
                 yield self._whole(partition)

@@ -97,7 +97,7 @@ def bucket_counts(entries: Iterable[ManifestEntry]) -> frozenset[tuple[bytes, in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRules:
-    """What a table allows."""
+    """The ways of merging that a table's options allow."""
 
     has_key: bool  # rows replace each other
     adds: bool  # rows of added files are visible at once

@@ -37,7 +37,7 @@ def pick_appended(
     rewrites_all: bool = False,
     order: RowOrder | None = None,
 ) -> list[CompactionTask]:
-    """What is worth putting together in one bucket, each task about one file of ``target-file-size``.
+    """The compactions that pay in one bucket, each task about one file of ``target-file-size``.
 
     Files with too many deleted rows count as small. In a bucket with deletion vectors there is one task at a time: its
     commit replaces them.

@@ -151,7 +151,7 @@ def _forget(store: TableStore, start: str) -> None:
 
 
 def _is_dead(store: TableStore, note: Mapping[str, Any]) -> bool:
-    """Of other machines only the age is known."""
+    """Whether the process of a note has ended; for another machine, whether the note is old."""
     if note.get("failed"):
         return True
     if note["host"] == socket.gethostname():

@@ -52,7 +52,7 @@ def pick_tasks(
     insists: bool = False,
     order: RowOrder | None = None,
 ) -> list[CompactionTask]:
-    """What is worth compacting; the buckets that cost readers most come first, for callers that stop early.
+    """The tasks that pay; the buckets that cost readers most come first, for callers that stop early.
 
     Args:
         store: to compact.
@@ -83,7 +83,7 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
 
 
 def _run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
-    """The same without a note; nothing is left behind when it fails."""
+    """Run a task without a note; a failure leaves no file."""
     store = store.with_columns_of((*task.files, *task.lookup_files))
     changelog = _changelog(store, task)
     rewrite = TaskFiles(store, task)
@@ -141,7 +141,7 @@ UNLIMITED: Final = CompactionLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
-    """What one run of ``compact_buckets`` did."""
+    """The result of one run of ``compact_buckets``."""
 
     messages: tuple[CommitMessage, ...] = ()  # one for each bucket that changed
     committed: CommitResult | None = None  # None: nothing was worth it
@@ -222,7 +222,7 @@ def _compact(
 def _run_tasks(
     store: TableStore, tasks: Sequence[CompactionTask], stop_ms: int | None, progress: Callable[[int, int], None]
 ) -> list[CommitMessage]:
-    """What tasks wrote, one after the other until it is late; nothing is left behind when one fails."""
+    """Run tasks one after another until the deadline; a failure leaves no file. Returns: what they wrote."""
     messages: list[CommitMessage] = []
     with undoing(lambda: discard(store, messages)):
         for done, task in enumerate(tasks):

@@ -27,7 +27,7 @@ from lsm.undo import undoing, undoing_unless_visible
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """What the distribution of postponed rows did."""
+    """The result of a distribution of postponed rows."""
 
     committed: CommitResult
     messages: tuple[CommitMessage, ...]  # of the postponed files that are removed, and of the files that are added

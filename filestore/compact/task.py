@@ -100,7 +100,7 @@ class CompactionTask:
 
 
 def is_small(file: DataFileMeta, options: TableOptions) -> bool:
-    """Whether a file is not worth being one of its own."""
+    """Whether a file is too small to stay separate."""
     return bool(file.size_bytes < options.target_file_size_bytes * options.compaction_small_file_ratio)
 
 

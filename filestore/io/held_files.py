@@ -9,19 +9,19 @@ class NewFiles(Protocol):
     """The part of ``FileIO`` that a writer of new files uses."""
 
     def write_new(self, path: str, body: bytes) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.write_new``."""
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """See ``FileIO``."""
+        """Implements ``FileIO.open_output``."""
 
     def sync(self, path: str) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.sync``."""
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """See ``FileIO``."""
+        """Implements ``FileIO.open_input``."""
 
     def delete(self, path: str) -> None:
-        """See ``FileIO``."""
+        """Implements ``FileIO.delete``."""
 
 
 class HeldFiles:

@@ -58,7 +58,7 @@ class BranchLine:
     """Which references of a table's branch are on its line of history, and which are beside it."""
 
     def __init__(self, store: TableStore, references: Iterable[LiveReference], line: SnapshotLine) -> None:
-        """Of the line of the table's branch. ``references``: the remaining ones of the table."""
+        """Start from the line of the table's branch. ``references``: the remaining ones of the table."""
         self._line = line
         self._removed = store.snapshots.removed.identities()
         self._named: defaultdict[int, list[Snapshot]] = defaultdict(list)

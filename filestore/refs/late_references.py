@@ -43,7 +43,7 @@ def late_references(store: TableStore) -> Iterator[LateReference]:
 
 
 def references_of_gone_branches(store: TableStore) -> Iterator[LateReference]:
-    """What is left in directories of branches that are not there, of a former main branch too, without its files."""
+    """References left in directories of deleted branches, also of a former main branch, whose files are missing."""
     for branch in branch_names(store):
         there = on_branch(store, branch)
         if there.schemas.ids() or (branch != MAIN_BRANCH and read_work(store.io, there.paths) is not None):

@@ -63,7 +63,7 @@ def branch_names(store: TableStore) -> list[str]:
 
 
 def on_branch(store: TableStore, branch: str) -> TableStore:
-    """The same table with the snapshots and tags of another branch, but the schema of the opened one."""
+    """A copy of the table with the snapshots and tags of another branch, but the schema of the opened one."""
     if branch == store.paths.branch:
         return store
     return replace(store, paths=store.paths.with_branch(branch), opened=None, _schemas={})

@@ -33,7 +33,7 @@ class Removal:
 
     @property
     def is_tag(self) -> bool:
-        """Whether it is a tag, perhaps one that is being created."""
+        """Whether the reference is a tag, also one that is being created."""
         return self.reference.kind in TAG_KINDS
 
     @property

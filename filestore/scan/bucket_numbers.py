@@ -1,4 +1,4 @@
-"""What a batch write needs to know of a snapshot, read for the buckets that it writes."""
+"""The facts of a snapshot that a batch write needs, read only for the buckets that it writes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final

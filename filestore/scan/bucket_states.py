@@ -65,7 +65,7 @@ def differing_buckets(
 def states_under(
     store: TableStore, before: Snapshot | None, added: Mapping[tuple[bytes, int], Collection[DataFileMeta]]
 ) -> Mapping[tuple[bytes, int], BucketState]:
-    """What a snapshot has in the key ranges of files that are added to it.
+    """The files of a snapshot in the key ranges of files that are added to it.
 
     Args:
         store: a table with a primary key.

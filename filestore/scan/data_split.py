@@ -19,7 +19,7 @@ class HasFiles(Protocol):
 
     @property
     def files(self) -> Sequence[DataFileMeta]:
-        """What is read."""
+        """The files that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

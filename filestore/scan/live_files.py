@@ -170,7 +170,7 @@ class LiveFiles:
 
 
 def bucket_count_error(store: TableStore, message: CommitMessage, live: int) -> InvalidInputError:
-    """What is wrong with a message for a partition whose live files have another bucket count."""
+    """The error in a message for a partition whose live files have another bucket count."""
     return InvalidInputError(
         f"a partition was written with another bucket count: table={store.name} "
         f"partition={store.partition_values(message.partition)} live={live} "

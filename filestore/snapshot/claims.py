@@ -30,7 +30,7 @@ class ExpiryClaims:
         return sorted(found, key=lambda each: (each.id, each.identity))
 
     def highest_id(self) -> int:
-        """Of all claims, whether they hold or not; 0: there is none."""
+        """Highest snapshot id of all claims, whether they hold or not; 0: there is none."""
         return max((each.id for each in self.refs()), default=0)
 
     def add(self, first_kept: SnapshotRef) -> None:

@@ -23,7 +23,7 @@ AHEAD_MS: Final = 300_000
 
 
 class ReadsSnapshots(Protocol):
-    """What is asked of a table's snapshots."""
+    """Reads snapshots of a table."""
 
     def latest(self) -> Snapshot | None:
         """The newest one."""

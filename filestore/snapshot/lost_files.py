@@ -17,7 +17,7 @@ ErrorT = TypeVar("ErrorT", bound="MissingFileError")
 
 
 class Snapshots(Protocol):
-    """What is asked of a table's snapshots."""
+    """Finds snapshots of a table."""
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """One snapshot."""
@@ -39,7 +39,7 @@ class Snapshots(Protocol):
 
 
 class FileRole(Enum):
-    """What a file is to its table, and the command that lets the table do without it."""
+    """The role of a file in its table, and the command that removes a lost file of this role from the table."""
 
     DATA = "data file"
     MANIFEST = "manifest"
@@ -139,7 +139,7 @@ def lost_file(path: str, role: FileRole, *, table: str, needed_by: str) -> LostF
 
 
 def _holder(snapshots: Snapshots, snapshot_id: int) -> str | None:
-    """What needs a snapshot's files; None: it expired and no tag holds it."""
+    """The snapshot or tag that needs the files; None: the snapshot has expired and no tag keeps it."""
     if snapshots.claimed_up_to() <= snapshot_id and snapshots.find(snapshot_id) is not None:
         return f"snapshot {snapshot_id}"
     for name in snapshots.tag_names():

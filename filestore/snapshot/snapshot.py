@@ -94,7 +94,7 @@ class Snapshot:
 
     @property
     def ref(self) -> SnapshotRef:
-        """What names it."""
+        """The reference by which other snapshots name this one."""
         return SnapshotRef(self.id, self.identity)
 
     @property
@@ -118,7 +118,7 @@ class Snapshot:
         return self.log_offsets != before.log_offsets if before is not None else self.id == FIRST_SNAPSHOT_ID
 
     def is_of_log(self, generation: int, before: "Snapshot | None") -> bool:
-        """Whether its offsets are of one of the table's logs: as it says, or as the schema of another engine named it.
+        """Whether the offsets are of one of the table's logs: by the snapshot, or by the schema of another engine.
 
         Args:
             generation: of the log.

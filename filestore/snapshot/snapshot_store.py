@@ -53,7 +53,7 @@ class SnapshotStore:
         table_uuid: Callable[[], str | None] = lambda: None,
         extends: Callable[[Snapshot, Snapshot], bool] = lambda snapshot, before: True,
     ) -> None:
-        """Of one branch.
+        """Open the snapshots of one branch; nothing is read yet.
 
         Args:
             io: file system.

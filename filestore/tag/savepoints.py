@@ -203,7 +203,7 @@ def _adopt(
 
 
 def _origin_of(savepoint: Savepoint) -> tuple[int, int, str]:
-    """What the copies of a savepoint on other branches have in common."""
+    """The origin that copies of a savepoint on other branches share."""
     return savepoint.saved_snapshot_id, savepoint.save_time_ms, savepoint.full_manifest_list
 
 

@@ -32,7 +32,7 @@ RowTexts = tuple[str | None, ...]
 
 
 class ComparedRows(Protocol):
-    """A state of a table, read as often as wanted; ``BatchRead`` is one."""
+    """A state of a table, which can be read several times; ``BatchRead`` is one."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -180,11 +180,11 @@ class _State(ComparedRows):
 
     @property
     def schema(self) -> pa.Schema:
-        """See ``ComparedRows``."""
+        """Implements ``ComparedRows.schema``."""
         return self.read.schema
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """See ``ComparedRows``."""
+        """Implements ``ComparedRows.to_batches``."""
         return self.read.to_batches(columns=columns, filter=self.filter)
 
 

@@ -39,7 +39,7 @@ def followed(schema: TableSchema, changes: Sequence[SchemaChange]) -> list[Schem
 
 
 def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """By option: its kind, the text before the expression, and the expression."""
+    """For each option its kind, the text before the expression, and the expression."""
     parts = TableParts.of(schema.options)
     for column in parts.computed:
         prefix = f"{quoted_where_needed(column.name)} AS "

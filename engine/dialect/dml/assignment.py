@@ -169,7 +169,7 @@ def default_value(field: DataField) -> Column:
 
 
 def default_sql(field: DataField) -> str:
-    """The same as SQL text; NULL for a column without a default, which the column may refuse."""
+    """The default as SQL text; NULL for a column without a default, which the column may refuse."""
     if field.default_value is None:
         return "NULL"
     escaped = unquoted_default(field.default_value).replace("\\", "\\\\").replace("'", "\\'")

@@ -41,7 +41,7 @@ class Explain:
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """Of a CALL. ``start`` and ``stop`` are offsets in the statement's text."""
+    """An argument of a CALL. ``start`` and ``stop`` are offsets in the statement's text."""
 
     name: str | None
     value: exp.Expr

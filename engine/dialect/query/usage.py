@@ -87,7 +87,7 @@ def _has_computed_names(text: StatementText) -> bool:
 
 
 def _stars(tree: exp.Expr) -> Sequence[tuple[str, exp.Expr | None]]:
-    """Of each star that takes columns: its qualifier in lower case, and its SELECT."""
+    """Each star that takes columns, as its qualifier in lower case, and its SELECT."""
     found = []
     for star in tree.find_all(exp.Star):
         parent = star.parent

@@ -34,7 +34,7 @@ class _Kept:
         self.frames: dict[str, FrameCache] = {}  # by the name of the catalog
 
     def context(self, session: CatalogSession, name: str) -> SqlContext:
-        """For one statement: threads share the settings and the frames."""
+        """The context of one statement; threads share the settings and the frames."""
         context = _SessionContext(
             catalog=session.catalogs[name],
             open_spark=lambda: self.spark,
@@ -68,7 +68,7 @@ class _SessionContext(SqlContext):
 
     @cached_property
     def database(self) -> str:  # type: ignore[override]
-        """Of names without one."""
+        """The database of names without one."""
         return self._place[1] if self.is_current else DEFAULT_DATABASE
 
 
@@ -81,7 +81,7 @@ class SqlStatements:
         self._lock = threading.Lock()
 
     def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | None:
-        """See ``Statements``."""
+        """Implements ``Statements.route``."""
         try:
             statements = parse_statements(text)
         except SqlSyntaxError as error:
@@ -105,11 +105,11 @@ class SqlStatements:
         return None
 
     def is_syntax_error(self, error: FluvialError) -> bool:
-        """See ``Statements``."""
+        """Implements ``Statements.is_syntax_error``."""
         return isinstance(error, SqlSyntaxError) and not isinstance(error, OwnSyntaxError)
 
     def run(self, session: CatalogSession, catalog: str, text: str) -> DataFrame | None:
-        """See ``Statements``."""
+        """Implements ``Statements.run``."""
         context = self._context(session, catalog)
         (statement,) = parse_statements(text)
         with rows_read_again(context, statement):

@@ -111,7 +111,7 @@ class _Plans:
                 self._decide([plan.node["condition"]], "JOIN")
 
     def _made_rows(self, plan: _Tree, below: list[int]) -> list[int]:
-        """Of nodes that make several rows of one."""
+        """Columns of nodes that make several rows of one."""
         if plan.kind == "Generate":
             made = self._attributes(plan.node["generatorOutput"])
             refs = [(ref, _combined(_COMPUTED, way)) for ref, way in self._refs(_tree(plan.node["generator"]))]

@@ -110,7 +110,7 @@ def graph_around(
     downstream: bool = True,
     depth: int | None = None,
 ) -> LineageGraph:
-    """The same for snapshots, queried step by step, because there may be many.
+    """The graph around snapshots, queried step by step, because there may be many.
 
     Args:
         node: a snapshot.

@@ -66,7 +66,7 @@ class LineageView:
         }
 
     def further_inputs(self) -> dict[GraphNode, list[str]]:
-        """By job: names of the tables that it reads beside those of the graph."""
+        """For each job, names of the tables outside the graph that it reads."""
         found: dict[GraphNode, list[str]] = {}
         for table, job in self.beside:
             found.setdefault(job, []).append(table.name)
@@ -84,7 +84,7 @@ class LineageView:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts: nodes, and edges as pairs of titles."""
+        """The graph as JSON values, for scripts: nodes, and edges as pairs of titles."""
         facts, further = self.facts(), self.further_inputs()
         return {
             "root": None if self.root is None else self.root.title,

@@ -60,7 +60,7 @@ def lateness_of_jobs(meta: JdbcLineageMeta, now: TablesNow) -> list[JobLateness]
 
 
 def lateness_rows(meta: JdbcLineageMeta, now: TablesNow) -> Iterator[dict[str, Any]]:
-    """The same for every table that the jobs write, as rows of ``paimon.upstream_lateness``."""
+    """The lateness of every table that the jobs write, as rows of ``paimon.upstream_lateness``."""
     late: dict[str, list[JobLateness]] = {}
     for each in lateness_of_jobs(meta, now):
         late.setdefault(each.job, []).append(each)

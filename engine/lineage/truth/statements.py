@@ -263,7 +263,7 @@ def _outside_name(address: str) -> str:
 
 
 def _content_id(job: str, reads: Sequence[Stated], writes: Sequence[Stated]) -> str:
-    """The same for the same statement about the same snapshots."""
+    """An id that is equal for equal statements about the same snapshots."""
     parts = [job]
     for found in (reads, writes):
         parts += [f"{each.name} {each.table_id} {'' if each.snapshot is None else each.snapshot.ref}" for each in found]

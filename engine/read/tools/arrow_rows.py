@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ArrowStream(ABC):
-    """Rows that can be read as often as wanted, by Arrow's protocol, as in ``polars.DataFrame(rows)``.
+    """Rows that can be read several times, by Arrow's protocol, as in ``polars.DataFrame(rows)``.
 
     The protocol has no place for columns and filters: the methods have.
     """

@@ -17,7 +17,7 @@ class RowsDataset(dataset.Dataset):
     """
 
     def __init__(self, rows: ScannedRows) -> None:
-        """Of rows that can be read as often as wanted."""
+        """Wrap rows that can be read several times."""
         self._rows = rows
 
     def __reduce__(self) -> Any:
@@ -28,7 +28,7 @@ class RowsDataset(dataset.Dataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """Arrow schema of the rows."""
         return self._rows.schema
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> dataset.Scanner:

@@ -44,7 +44,7 @@ class ActorKafka(MemoryEnvironment):
             self._actor.rest()
 
     def request(self, name: str, target: str, change: Callable[[], T], *, changes: bool, late: Any = None) -> T:
-        """See ``MemoryEnvironment``."""
+        """Implements ``MemoryEnvironment.request``."""
         actor = self._actor
         if actor is None:
             return super().request(name, target, change, changes=changes)

@@ -54,12 +54,12 @@ class CatalogProxy(Proxy):
         """Called by Spark once it has the catalog; the constructor has initialized all."""
 
     def name(self) -> str:
-        """Spark's."""
+        """Implements ``name`` of Spark's interface."""
         return self._name
 
     @called
     def defaultNamespace(self) -> Any:
-        """Spark's."""
+        """Implements ``defaultNamespace`` of Spark's interface."""
         return self.inside.texts([DEFAULT_DATABASE])
 
     @called
@@ -78,7 +78,7 @@ class CatalogProxy(Proxy):
 
     @called
     def changelogStateOptionKeys(self) -> Any:
-        """Spark's."""
+        """Implements ``changelogStateOptionKeys`` of Spark's interface."""
         return self.inside.set_of([])
 
     def useNullableQuerySchema(self) -> bool:
@@ -89,7 +89,7 @@ class CatalogProxy(Proxy):
 
     @called
     def tableExists(self, identifier: Any) -> bool:
-        """Spark's."""
+        """Implements ``tableExists`` of Spark's interface."""
         return self._exists(self._full_name(identifier))
 
     def invalidateTable(self, identifier: Any) -> None:
@@ -97,13 +97,13 @@ class CatalogProxy(Proxy):
 
     @called
     def listTables(self, namespace: Any) -> Any:
-        """Spark's."""
+        """Implements ``listTables`` of Spark's interface."""
         database = self._database(namespace)
         return self.inside.identifiers(database, self._catalog.list_tables(database))
 
     @called
     def listTableSummaries(self, namespace: Any) -> Any:
-        """Spark's."""
+        """Implements ``listTableSummaries`` of Spark's interface."""
         database = self._database(namespace)
         kind, of = self.inside.of_catalog("TableSummary"), self.inside.of_catalog("Identifier").of
         space = self.inside.texts([database])
@@ -155,7 +155,7 @@ class CatalogProxy(Proxy):
 
     @called
     def stageCreateOrReplace(self, identifier: Any, info: Any, *_: Any) -> StagedTableProxy:
-        """Spark's."""
+        """Implements ``stageCreateOrReplace`` of Spark's interface."""
         name = self._full_name(identifier)
         return self._replacing(name, info) if self._exists(name) else self._staged(name, info, None)
 
@@ -243,7 +243,7 @@ class CatalogProxy(Proxy):
 
     @called
     def dropTable(self, identifier: Any) -> bool:
-        """Spark's."""
+        """Implements ``dropTable`` of Spark's interface."""
         name = self._full_name(identifier)
         if not self._exists(name):
             return False
@@ -252,12 +252,12 @@ class CatalogProxy(Proxy):
 
     @called
     def purgeTable(self, identifier: Any) -> bool:
-        """Spark's."""
+        """Implements ``purgeTable`` of Spark's interface."""
         return self.dropTable(identifier)
 
     @called
     def renameTable(self, identifier: Any, new: Any) -> None:
-        """Spark's."""
+        """Implements ``renameTable`` of Spark's interface."""
         self._catalog.rename_table(self._full_name(identifier), self._full_name(new))
 
     # ---- namespaces
@@ -278,23 +278,23 @@ class CatalogProxy(Proxy):
 
     @called
     def loadNamespaceMetadata(self, namespace: Any) -> Any:
-        """Spark's."""
+        """Implements ``loadNamespaceMetadata`` of Spark's interface."""
         self._database(namespace)
         return self.inside.jvm.java.util.HashMap()
 
     @called
     def createNamespace(self, namespace: Any, metadata: Any) -> None:
-        """Spark's."""
+        """Implements ``createNamespace`` of Spark's interface."""
         self._catalog.create_database(".".join(namespace))
 
     @called
     def alterNamespace(self, namespace: Any, *changes: Any) -> None:
-        """Spark's."""
+        """Implements ``alterNamespace`` of Spark's interface."""
         raise InvalidInputError(f"a database of Fluvial has no properties: database={'.'.join(namespace)}")
 
     @called
     def dropNamespace(self, namespace: Any, cascade: bool) -> bool:
-        """Spark's."""
+        """Implements ``dropNamespace`` of Spark's interface."""
         self._catalog.drop_database(self._database(namespace), cascade=cascade)
         return True
 
@@ -309,23 +309,23 @@ class CatalogProxy(Proxy):
 
     @called
     def listProcedures(self, namespace: Any) -> Any:
-        """Spark's."""
+        """Implements ``listProcedures`` of Spark's interface."""
         return self.inside.identifiers(PROCEDURE_SPACE, [])
 
     # ---- functions: with none of its own, those of Spark are listed where the catalog is the current one
 
     @called
     def listFunctions(self, namespace: Any) -> Any:
-        """Spark's."""
+        """Implements ``listFunctions`` of Spark's interface."""
         return self.inside.identifiers(DEFAULT_DATABASE, [])
 
     @called
     def loadFunction(self, identifier: Any) -> Any:
-        """Spark's."""
+        """Implements ``loadFunction`` of Spark's interface."""
         raise self.inside.about("NoSuchFunction", identifier)
 
     def functionExists(self, identifier: Any) -> bool:
-        """Spark's."""
+        """Implements ``functionExists`` of Spark's interface."""
         return False
 
     class Java:

@@ -28,7 +28,7 @@ class ChangelogProxy(Proxy):
         place: Mapping[str, str],
         request: ChangesRequest,
     ) -> None:
-        """Of a table with these columns of its changes; ``keys``: its primary key, () is none."""
+        """The changes of a table, with these columns; ``keys``: the primary key, () for none."""
         super().__init__(session.inside)
         self._name = name
         self._columns = columns
@@ -38,12 +38,12 @@ class ChangelogProxy(Proxy):
     # ---- what Spark calls
 
     def name(self) -> str:
-        """Spark's."""
+        """Implements ``name`` of Spark's interface."""
         return f"{self._name} changes"
 
     @called
     def columns(self) -> Any:
-        """Spark's."""
+        """Implements ``columns`` of Spark's interface."""
         return self.inside.columns(self.inside.struct(self._columns))
 
     def containsCarryoverRows(self) -> bool:

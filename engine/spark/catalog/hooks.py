@@ -42,7 +42,7 @@ class InstalledCatalogs:
 
     @classmethod
     def of(cls, spark: SparkSession, statements: Callable[[], Statements]) -> "InstalledCatalogs":
-        """Those of a session's application."""
+        """The installed catalogs of a session's application."""
         with _lock:
             found = _installed.get(spark.sparkContext)
             if found is None:

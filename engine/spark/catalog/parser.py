@@ -70,42 +70,42 @@ class ParserProxy(Proxy):
 
     @called
     def parseExpression(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseExpression`` of Spark's interface."""
         return self.base.parseExpression(text)
 
     @called
     def parseTableIdentifier(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseTableIdentifier`` of Spark's interface."""
         return self.base.parseTableIdentifier(text)
 
     @called
     def parseFunctionIdentifier(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseFunctionIdentifier`` of Spark's interface."""
         return self.base.parseFunctionIdentifier(text)
 
     @called
     def parseTemporalTableIdentifier(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseTemporalTableIdentifier`` of Spark's interface."""
         return self.base.parseTemporalTableIdentifier(text)
 
     @called
     def parseRoutineParam(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseRoutineParam`` of Spark's interface."""
         return self.base.parseRoutineParam(text)
 
     @called
     def splitStatements(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``splitStatements`` of Spark's interface."""
         return self.base.splitStatements(text)
 
     @called
     def parseTableSchema(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseTableSchema`` of Spark's interface."""
         return self.base.parseTableSchema(text)
 
     @called
     def parseDataType(self, text: str) -> Any:
-        """Spark's."""
+        """Implements ``parseDataType`` of Spark's interface."""
         return self.base.parseDataType(text)
 
     class Java:

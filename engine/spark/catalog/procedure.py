@@ -20,18 +20,18 @@ class StatementProcedure(Proxy):
     """``CALL catalog.sys.statement(text)``: the text in hexadecimal digits."""
 
     def __init__(self, session: CatalogSession, catalog: str, statements: Statements) -> None:
-        """Of a session and one of its catalogs."""
+        """A procedure for a session and one of its catalogs."""
         super().__init__(session.inside)
         self._session = session
         self._catalog = catalog
         self._statements = statements
 
     def name(self) -> str:
-        """Spark's."""
+        """Implements ``name`` of Spark's interface."""
         return PROCEDURE
 
     def description(self) -> str:
-        """Spark's."""
+        """Implements ``description`` of Spark's interface."""
         return "runs a statement of Fluvial"
 
     def bind(self, given: Any) -> "StatementProcedure":
@@ -44,7 +44,7 @@ class StatementProcedure(Proxy):
         return self.inside.text_parameter
 
     def isDeterministic(self) -> bool:
-        """Spark's."""
+        """Implements ``isDeterministic`` of Spark's interface."""
         return False
 
     @called
@@ -74,16 +74,16 @@ class ResultScan(Proxy):
 
     @called
     def readSchema(self) -> Any:
-        """Spark's."""
+        """Implements ``readSchema`` of Spark's interface."""
         return jvm_frame(self._frame).schema()
 
     @called
     def rows(self) -> Any:
-        """Spark's."""
+        """Implements ``rows`` of Spark's interface."""
         return self.inside.rows_of(jvm_frame(self._frame))
 
     def description(self) -> str:
-        """Spark's."""
+        """Implements ``description`` of Spark's interface."""
         return "result of a statement of Fluvial"
 
     class Java:

@@ -23,7 +23,7 @@ class Proxy:
     """An object of Python behind Java's interfaces; a subclass names them in ``Java.implements``."""
 
     def __init__(self, inside: SparkInside) -> None:
-        """Of one JVM."""
+        """A Java proxy in one JVM."""
         self.inside = inside
         self._number = next(_numbers) & _MOST  # no other has it: the JVM gives an object back as one of its own
 

@@ -47,7 +47,7 @@ class FilteredBySpark(Proxy):
         return self.inside.array(self.inside.named("org.apache.spark.sql.connector.expressions.filter.Predicate"), [])
 
     def supportsIterativePushdown(self) -> bool:
-        """Spark's."""
+        """Implements ``supportsIterativePushdown`` of Spark's interface."""
         return False
 
 
@@ -63,7 +63,7 @@ class ScanBuilderProxy(FilteredBySpark):
         schema: TableSchema | None,
         opened: Table | None,
     ) -> None:
-        """Of a table in a session, with the options of the read; a system table has no schema.
+        """A scan of a table in a session, with the options of the read; a system table has no schema.
 
         ``opened``: the table if it has just been opened; None: it is opened when the scan is planned.
         """
@@ -94,7 +94,7 @@ class ScanBuilderProxy(FilteredBySpark):
 
     @called
     def build(self) -> "ScanProxy":
-        """Spark's."""
+        """Implements ``build`` of Spark's interface."""
         is_system = self._schema is None
         return ScanProxy(
             self._session, self._name, self._options, self._wanted, self._columns, self._opened, is_system=is_system
@@ -214,7 +214,7 @@ class ScanProxy(Proxy):
 
     @called
     def readSchema(self) -> Any:
-        """Spark's."""
+        """Implements ``readSchema`` of Spark's interface."""
         return self._schema
 
     @called
@@ -224,7 +224,7 @@ class ScanProxy(Proxy):
 
     @called
     def toBatch(self) -> Any:
-        """Spark's."""
+        """Implements ``toBatch`` of Spark's interface."""
         return self._batch_scan.toBatch()
 
     @cached_property
@@ -250,7 +250,7 @@ class ScanProxy(Proxy):
 
     @called
     def toMicroBatchStream(self, checkpoint: str) -> Any:
-        """Spark's."""
+        """Implements ``toMicroBatchStream`` of Spark's interface."""
         self._streams = True
         return self._python_scan.toMicroBatchStream(checkpoint)
 
@@ -261,12 +261,12 @@ class ScanProxy(Proxy):
 
     @called
     def supportedCustomMetrics(self) -> Any:
-        """Spark's."""
+        """Implements ``supportedCustomMetrics`` of Spark's interface."""
         return self._asked("supportedCustomMetrics")
 
     @called
     def reportDriverMetrics(self) -> Any:
-        """Spark's."""
+        """Implements ``reportDriverMetrics`` of Spark's interface."""
         return self._asked("reportDriverMetrics")
 
     @called

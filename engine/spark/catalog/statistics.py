@@ -19,10 +19,10 @@ _FLOATS: Final = frozenset({"FLOAT", "DOUBLE"})
 
 
 class ScanStatistics(Proxy):
-    """Of one scan; what is not known is left to Spark, which takes a large table for it."""
+    """Statistics of one scan; for an unknown value Spark assumes a large table."""
 
     def __init__(self, inside: SparkInside, plan: BatchPlan | None, names: Sequence[str], share: float) -> None:
-        """Of the files of a plan.
+        """Statistics from the files of a plan.
 
         Args:
             inside: of the JVM.
@@ -63,7 +63,7 @@ class ScanStatistics(Proxy):
 
 
 class _ColumnStatistics(Proxy):
-    """Of one column, as its file has them: absent is unknown."""
+    """Statistics of one column, from its file; a missing value is unknown."""
 
     def __init__(self, inside: SparkInside, found: Mapping[str, Any], kind: DataType) -> None:
         super().__init__(inside)

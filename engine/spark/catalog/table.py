@@ -43,7 +43,7 @@ class TableProxy(Proxy):
     def __init__(
         self, session: CatalogSession, catalog: Catalog, name: str, state: Mapping[str, str], table: Table | None
     ) -> None:
-        """Of a table that was opened for the statement; None: a system table.
+        """Wrap a table that was opened for the statement; None: a system table.
 
         ``state``: options that say which state is read; () is the newest.
         """
@@ -102,7 +102,7 @@ class TableProxy(Proxy):
 
     @property
     def open_table(self) -> Table | None:
-        """The same, to reach its rows. Raises: InvalidInputError: it cannot be read, and why."""
+        """The table, opened for its rows. Raises: InvalidInputError: it cannot be read; the message says why."""
         if self._table is not None and self._table.closed is not None:
             raise InvalidInputError(self._table.closed)
         return self._table
@@ -110,7 +110,7 @@ class TableProxy(Proxy):
     # ---- what Spark calls
 
     def name(self) -> str:
-        """Spark's."""
+        """Implements ``name`` of Spark's interface."""
         return self._name
 
     def id(self) -> str | None:
@@ -123,12 +123,12 @@ class TableProxy(Proxy):
 
     @called
     def schema(self) -> Any:
-        """Spark's."""
+        """Implements ``schema`` of Spark's interface."""
         return self._schema
 
     @called
     def columns(self) -> Any:
-        """Spark's."""
+        """Implements ``columns`` of Spark's interface."""
         return self.inside.columns(self._schema)
 
     @called
@@ -158,13 +158,13 @@ class TableProxy(Proxy):
 
     @called
     def capabilities(self) -> Any:
-        """Spark's."""
+        """Implements ``capabilities`` of Spark's interface."""
         is_read_only = self._table is None or bool(self._state)
         return self.inside.capabilities(_READS if is_read_only else (*_READS, *_WRITES))
 
     @called
     def newScanBuilder(self, options: Any) -> ScanBuilderProxy:
-        """Spark's."""
+        """Implements ``newScanBuilder`` of Spark's interface."""
         given = _given(self.inside.texts_by_key(options.asCaseSensitiveMap()))
         schema = None if (table := self.open_table) is None else table.schema
         opened, self._unread = self._unread, None
@@ -174,7 +174,7 @@ class TableProxy(Proxy):
 
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
-        """Spark's."""
+        """Implements ``newWriteBuilder`` of Spark's interface."""
         _ = self.open_table
         return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
 
@@ -213,14 +213,14 @@ class StagedTableProxy(TableProxy):
         *,
         is_old: bool = False,
     ) -> None:
-        """Of a table at its own place, or beside the one that it replaces; ``is_old``: its rows are replaced."""
+        """Stage a table at its own path, or beside the one that it replaces; ``is_old``: its rows are replaced."""
         super().__init__(session, catalog, name, {}, table)
         self._replacement = replacement
         self._is_old = is_old
 
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
-        """Spark's."""
+        """Implements ``newWriteBuilder`` of Spark's interface."""
         builder = super().newWriteBuilder(info)
         return builder.truncate() if self._is_old else builder
 

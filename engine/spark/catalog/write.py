@@ -66,19 +66,19 @@ class WriteBuilderProxy(Proxy):
 
     @called
     def build(self) -> Any:
-        """Spark's."""
+        """Implements ``build`` of Spark's interface."""
         info = self.inside.write_info(self._info, self._options)
         writer = self.inside.python_table(self.inside.struct(StructType()), FORMAT_NAME).newWriteBuilder(info)
         return (writer.truncate() if self._is_overwrite else writer).build()
 
     @called
     def buildForBatch(self) -> Any:
-        """Spark's."""
+        """Implements ``buildForBatch`` of Spark's interface."""
         return self.build().toBatch()
 
     @called
     def buildForStreaming(self) -> Any:
-        """Spark's."""
+        """Implements ``buildForStreaming`` of Spark's interface."""
         return self.build().toStreaming()
 
     class Java:

@@ -136,7 +136,7 @@ def _noted(store: TableStore, place: str) -> list[str]:
 
 
 def _paths(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
-    """Of the files of some messages, from the table's directory."""
+    """Paths of the files of some messages, relative to the table's directory."""
     return [
         f"{store.bucket_dir(message.partition, message.bucket)}/{name}".removeprefix(f"{store.paths.root}/")
         for message in messages

@@ -61,7 +61,7 @@ class DriverRunner:
         self._reads_source: bool | None = None  # None: not known yet
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
-        """See ``Runner``."""
+        """Implements ``Runner.write``."""
         if not self._turns.driver_is_next():
             return self._tasks.write(spec, rows)
         options = spec.table.options
@@ -104,7 +104,7 @@ class DriverRunner:
         return collect_rows(asked, most_bytes=most_bytes, most_partition_bytes=self._partition_bytes)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
+        """Implements ``Runner.compact``."""
         return compact_in_threads(store, tasks, most_threads=self._cores - 1)
 
 

@@ -35,12 +35,12 @@ class ChangedScanBuilder(ScanBuilderProxy):
 
     @called
     def pushPredicates(self, predicates: Any) -> Any:
-        """Spark's."""
+        """Implements ``pushPredicates`` of Spark's interface."""
         return predicates
 
     @called
     def build(self) -> "ChangedScan":
-        """Spark's."""
+        """Implements ``build`` of Spark's interface."""
         return ChangedScan(
             self._session,
             self._name,
@@ -127,12 +127,12 @@ class _Batch(Proxy):
 
     @called
     def planInputPartitions(self) -> Any:
-        """Spark's."""
+        """Implements ``planInputPartitions`` of Spark's interface."""
         return self._scan.of_now().planInputPartitions()
 
     @called
     def createReaderFactory(self) -> Any:
-        """Spark's."""
+        """Implements ``createReaderFactory`` of Spark's interface."""
         return self._scan.of_now().createReaderFactory()
 
     class Java:

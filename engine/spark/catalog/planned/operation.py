@@ -34,7 +34,7 @@ class RowLevelBuilder(Proxy):
 
     @called
     def build(self) -> "RowLevelChange":
-        """Spark's."""
+        """Implements ``build`` of Spark's interface."""
         return self._operation
 
     class Java:
@@ -49,7 +49,7 @@ class RowLevelChange(Proxy):
     def __init__(
         self, session: CatalogSession, table: Table, place: Mapping[str, str], columns: StructType, info: Any
     ) -> None:
-        """Of the table's newest snapshot.
+        """An operation on the table's newest snapshot.
 
         Args:
             session: that plans.
@@ -88,11 +88,11 @@ class RowLevelChange(Proxy):
     # ---- the operation
 
     def description(self) -> str:
-        """Spark's."""
+        """Implements ``description`` of Spark's interface."""
         return f"fluvial {self._table.name}"
 
     def command(self) -> Any:
-        """Spark's."""
+        """Implements ``command`` of Spark's interface."""
         return self._command
 
     @called
@@ -102,7 +102,7 @@ class RowLevelChange(Proxy):
 
     @called
     def newScanBuilder(self, options: Any) -> ChangedScanBuilder:
-        """Spark's."""
+        """Implements ``newScanBuilder`` of Spark's interface."""
         state = {_SNAPSHOT: str(self._read_id)} if self._is_pinned else {}
         return ChangedScanBuilder(
             self._session,
@@ -123,11 +123,11 @@ class RowLevelChange(Proxy):
 
     @called
     def build(self) -> "RowLevelChange":
-        """Spark's."""
+        """Implements ``build`` of Spark's interface."""
         return self
 
     def toBatch(self) -> "RowLevelChange":
-        """Spark's."""
+        """Implements ``toBatch`` of Spark's interface."""
         return self
 
     @called
@@ -154,7 +154,7 @@ class RowLevelChange(Proxy):
         return False
 
     def onDataWriterCommit(self, message: Any) -> None:
-        """Spark's."""
+        """Implements ``onDataWriterCommit`` of Spark's interface."""
 
     @called
     def commit(self, messages: Any, *summary: Any) -> None:
@@ -187,7 +187,7 @@ class RowLevelChange(Proxy):
 
     @property
     def _directory(self) -> str:
-        """Of the staged rows."""
+        """Directory of the staged rows."""
         return f"{self._table.store.paths.root}/{batch_directory(self._user, 0)}"
 
     def _note(self, condition: str) -> None:
