@@ -1,4 +1,4 @@
-"""What one opened table consists of: its stored schema and options, its files, and the world it lives in."""
+"""The parts of one opened table: stored schema and options, files, and environment."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,7 +87,7 @@ class TableStore:
 
     @property
     def allowed_outside(self) -> str | None:
-        """Where its opener allows files outside of the table's directory."""
+        """Directories outside of the table's directory in which its opener allows files."""
         return None if self.catalog is None else self.catalog.options.get(CatalogOptions.external_paths_allowed.key)
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -209,7 +209,7 @@ class TableStore:
         return self if schema_id == self.schema.id else self.with_schema(self.schema_of(schema_id))
 
     def options_of(self, schema: TableSchema) -> TableOptions:
-        """What a version of the schema puts in force here."""
+        """The options in force for this object at a version of the schema."""
         if self.closed is not None:
             return TableOptions.described(schema.options, primary_key=schema.primary_keys)
         return schema.table_options
@@ -221,7 +221,7 @@ class TableStore:
 
     @property
     def as_opened(self) -> OpenedAs:
-        """What was opened, whatever the directory is by now."""
+        """The identity of the opened table, whatever the directory has become."""
         return self.opened or OpenedAs(name=self.name, paths=self.paths, schema=self.schema, creation_id=None)
 
     def is_as_opened(self) -> bool:

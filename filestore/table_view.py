@@ -1,4 +1,4 @@
-"""What users see of a stored table."""
+"""The view of a stored table for users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

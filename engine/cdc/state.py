@@ -87,7 +87,7 @@ class CdcTableState:
     parked: Parked | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For the file."""
+        """The state as JSON values, for its file."""
         parked = self.parked
         return {
             "sources": [[each.schema, each.name] for each in self.sources],

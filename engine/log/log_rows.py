@@ -39,7 +39,7 @@ class LogColumns:
 
     @classmethod
     def of(cls, table: TableView, columns: Sequence[str]) -> "LogColumns":
-        """For the current schema versions.
+        """The columns for the current schema versions.
 
         Args:
             table: the opened table.

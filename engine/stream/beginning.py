@@ -134,7 +134,7 @@ class Beginning:
         return self._changes_of(next_id)
 
     def _known(self, snapshot_id: int | None) -> int:
-        """Of a snapshot, or of a changelog that outlived it. Raises: InvalidInputError: there is neither."""
+        """The snapshot, or its kept changelog. Raises: InvalidInputError: there is neither."""
         assert snapshot_id is not None
         return snapshot_id if self._history.is_known(snapshot_id) else self._existing(snapshot_id)
 

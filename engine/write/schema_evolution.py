@@ -31,7 +31,7 @@ _View = TypeVar("_View", bound=TableView)
 
 
 def merge_rules(store: TableStore, writer: WriterOptions) -> MergeRules | None:
-    """What a writer may change; None: nothing. Raises: InvalidInputError: a part is switched on without the whole."""
+    """Schema changes that a writer may make; None: none. Raises: InvalidInputError: a part is on without the whole."""
     return MergeRules.of(
         store.options, merges=writer.merge_schema, widens=writer.type_widening, casts=writer.explicit_cast
     )

@@ -89,7 +89,7 @@ def sink(
 
 
 class StreamSink:
-    """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
+    """The function for ``foreachBatch``. It serves one run of one query, and starts with its first micro-batch."""
 
     newest: ClassVar[WeakValueDictionary[tuple[str, ...], "StreamSink"]] = WeakValueDictionary()
     """Newest sink of each (table, query) in this process. An unclosed sink keeps its threads until Py4J drops its last

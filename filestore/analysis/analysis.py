@@ -26,7 +26,7 @@ OnColumn = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatistics:
-    """What ANALYZE found."""
+    """The statistics of ANALYZE."""
 
     snapshot_id: int  # that was read
     schema_id: int  # of then; with another one the statistics do not count

@@ -1,4 +1,4 @@
-"""What a merge starts from: the state that main and a branch had in common at last, and what each committed since.
+"""The start of a merge: the last state that main and a branch had in common, and the commits of each since.
 
 After a merge that is the merged state of the branch, after a fast-forward the newest published one. A tag of the
 branch, ``merged-<snapshot>``, keeps it until the next of either; when it is in main, the tag's file says so, for the

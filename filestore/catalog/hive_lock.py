@@ -47,7 +47,7 @@ class HiveLock:
         self._settings = settings
 
     def run_with_lock(self, database: str, table: str, action: Callable[[], T]) -> T:
-        """What ``action`` returns or raises. Raises: UnavailableError when it did not run."""
+        """Run ``action`` under the lock, and return its result. Raises: UnavailableError: it did not run."""
         lock_id = self._acquired(database, table)
         try:
             return action()

@@ -117,7 +117,7 @@ class HiveMetastore:
         )
 
     def _error(self, action: str, error: Exception) -> FluvialError:
-        """What an error of the client means."""
+        """Translate an error of the client."""
         from hive_metastore.ttypes import AlreadyExistsException, InvalidObjectException, InvalidOperationException
         from thrift.Thrift import TApplicationException
         from thrift.transport.TTransport import TTransportException

@@ -52,7 +52,7 @@ class HiveNames:
         return warehouse_path(location or database_below(self.root, database))
 
     def database_properties(self, database: str) -> Mapping[str, str]:
-        """What is noted of a database."""
+        """Stored properties of a database."""
         found = self._database(database)
         return {} if found is None else dict(found.parameters or {})
 
@@ -188,7 +188,7 @@ class HiveNames:
         self._move_partitions(target, old.sd.location, new.sd.location)
 
     def find(self, database: str, table: str) -> "Table | None":
-        """What the metastore has of a table, of any format."""
+        """The metastore's entry of a table, of any format."""
         found: list[Table] = self.metastore.run(
             "find a table", lambda client: [client.get_table(database, table)], missing=[]
         )

@@ -62,7 +62,7 @@ class RestServer:
 
     @classmethod
     def of(cls, uri: str | None, *, warehouse: str, provider: str | None, token: str | None) -> "RestServer":
-        """By options; nothing is asked. Raises: InvalidInputError."""
+        """Create from options, without a request. Raises: InvalidInputError."""
         parts = urlsplit(uri or "")
         if uri is None or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             shown = None if uri is None else shown_address(uri)
@@ -80,7 +80,7 @@ class RestServer:
         return f"/v1/{quote_plus(prefix)}" if prefix else "/v1"
 
     def get(self, *names: str, **query: str) -> _Json | None:
-        """What is under a path of names; None: there is nothing. Raises: InvalidInputError, UnavailableError."""
+        """The object under a path of names; None: there is none. Raises: InvalidInputError, UnavailableError."""
         return self._get(self._prefix + "".join(f"/{quote_plus(name)}" for name in names), query)
 
     def listed(self, key: str, *names: str) -> Iterator[str] | None:
@@ -140,7 +140,7 @@ class RestNames:
         return warehouse_path(found.get("location") or database_below(self.root, database))
 
     def database_properties(self, database: str) -> Mapping[str, str]:
-        """What is noted of a database."""
+        """Stored properties of a database."""
         return dict((self.server.get("databases", database) or {}).get("options") or {})
 
     def tables(self, database: str) -> list[str]:

@@ -42,7 +42,7 @@ class SqlLockFactory:
     directory: str | None = None  # name of the table's; None: it has the table's name
 
     def of_directory(self, path: str) -> "SqlLockFactory":
-        """Of the table there: writers that know it by different names exclude each other."""
+        """The lock of the table in a directory: writers that know it by different names exclude each other."""
         return replace(self, directory=path.rpartition("/")[2])
 
     def create(self) -> "SqlLock":
@@ -58,7 +58,7 @@ class SqlLock:
         self._settings = settings
 
     def run_with_lock(self, database: str, table: str, action: Callable[[], T]) -> T:
-        """What ``action`` returns or raises. Raises: UnavailableError when it did not run."""
+        """Run ``action`` under the lock, and return its result. Raises: UnavailableError: it did not run."""
         lock_id = f"{self._settings.catalog_key}.{database}.{self._settings.directory or table}"
         acquired_at = self._acquired(lock_id)
         try:

@@ -127,7 +127,7 @@ class SqlNames:
         return self._database_path(database, self.database_properties(database))
 
     def database_properties(self, database: str) -> Mapping[str, str]:
-        """What is noted of a database."""
+        """Stored properties of a database."""
         with self.database.transaction("read a database") as connection:
             return self._properties(connection, database)
 

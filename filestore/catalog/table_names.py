@@ -61,7 +61,7 @@ class TableNames(Protocol):
         """Directory of a database, whether it exists or not."""
 
     def database_properties(self, database: str) -> Mapping[str, str]:
-        """What is noted of a database; empty where nothing can be."""
+        """Stored properties of a database; empty where none can be stored."""
 
     def add_database(self, database: str) -> None:
         """Make one. Raises: ConflictError when it is there."""

@@ -1,4 +1,4 @@
-"""Where a table lies that is not in the directory of its name: a place of its own, below what its opener allows.
+"""The path of a table outside the directory of its name, below the directories that its opener allows.
 
 A new table is given one by ``path``, its own directory, or by ``file.path``, a root as a warehouse is one: the table is
 ``<root>/<database>.db/<table>`` there. Its catalog notes the place; its schema does not.
@@ -64,7 +64,7 @@ class TablePlaces:
         )
 
     def of_new(self, name: str, options: Mapping[str, str] | None) -> TablePlace:
-        """Where a new table is to lie, by its options or the catalog's; of one that is there, where it lies.
+        """The path of a new table, by its options or the catalog's; of an existing table, its path.
 
         Raises: InvalidInputError: a place that is not allowed, is another table's, or contradicts an interrupted act.
         """
@@ -172,7 +172,7 @@ def root_for_all(options: CatalogOptions, *, warehouse: str) -> str | None:
 def wanted_place(
     name: str, options: Mapping[str, str] | None, *, catalog: CatalogOptions, warehouse: str, usual: str
 ) -> str | None:
-    """Where a new table is to lie by its options, or by its catalog's; None: in the directory of its name.
+    """The path of a new table by its options, or by its catalog's; None: the directory of its name.
 
     Args:
         name: ``database.table``.

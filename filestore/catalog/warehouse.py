@@ -1,4 +1,4 @@
-"""Where the files of a catalog are: a local directory, or a prefix in an object store."""
+"""The root of a catalog's files: a local directory, or a prefix in an object store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

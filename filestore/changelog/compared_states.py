@@ -50,7 +50,7 @@ class ComparedStates:
 
     @classmethod
     def alike(cls, store: TableStore) -> "ComparedStates":
-        """Of two states that are read with the same columns."""
+        """Compare two states that are read with the same columns."""
         side = DiffSide(store=store, fields={})
         return cls(before=side, after=side)
 

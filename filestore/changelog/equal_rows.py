@@ -70,14 +70,14 @@ def _hashed(changes: Changes, fields: Sequence[DataField], share: int, shares: i
 
 @dataclass(slots=True)
 class _Left:
-    """What does not cancel out: hashes, and how often each is left; below zero: it was removed."""
+    """The rows that do not cancel out: hashes, and the count of each; below zero: it was removed."""
 
     hashes: pa.Array
     counts: _Ints
 
     @classmethod
     def counted(cls, found: Iterator[_Hashed]) -> Self | None:
-        """Of all rows; None: nothing is left."""
+        """The remaining counts of all rows; None: all cancel out."""
         known = [(each.hashes, each.signs) for each in found]
         if not known:
             return None

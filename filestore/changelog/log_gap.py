@@ -1,4 +1,4 @@
-"""What a table's log lacks: changes of commits that bypassed it, as overwrites and commits of other engines.
+"""The changes that a table's log lacks: of commits that bypassed it, as overwrites and commits of other engines.
 
 Streams read these changes from files. A consumer of the topic alone gets them if a later record of the log has them:
 with ``log.overwrite=changes`` a writer adds the difference to the log, and a snapshot of its own, without files, says
@@ -43,7 +43,7 @@ class LogGap:
 
 
 def log_gap(store: TableStore, snapshot: Snapshot | None) -> LogGap | None:
-    """What the log of a table lacks at a snapshot; None: nothing, or there is no log."""
+    """The changes that a table's log lacks at a snapshot; None: none, or there is no log."""
     if snapshot is None or not store.has_log:
         return None
     generation = store.options.log_generation
@@ -104,7 +104,7 @@ def is_sync_user(commit_user: str) -> bool:
 
 
 def location(store: TableStore, snapshot: Snapshot) -> ChangeSource:
-    """Where a snapshot's changes are: in the log only if that is the one that the table has now."""
+    """Location of a snapshot's changes; the log counts only if it is the table's present one."""
     before = _before(store, snapshot) if snapshot.is_external else None
     has_log = snapshot.is_of_log(store.options.log_generation, before)
     return changes_of(snapshot, has_log=has_log, before=before)

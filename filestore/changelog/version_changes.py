@@ -55,7 +55,7 @@ class VersionStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFiles:
-    """What one version added to a bucket."""
+    """The files that one version added to a bucket."""
 
     version: int  # snapshot id
     files: tuple[DataFileMeta, ...]
@@ -157,7 +157,7 @@ def read_versions(
 
 
 def _only_added(store: TableStore, step: VersionStep) -> list[ManifestEntry] | None:
-    """What a commit added to a table with a key, if nothing else happened; else None."""
+    """The files that a commit added to a table with a key, if it did nothing else; else None."""
     after = step.after
     if not store.has_key or store.counts_rows or not step.is_one_commit or after.commit_kind is not CommitKind.APPEND:
         return None

@@ -90,7 +90,7 @@ class OrderStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOrder:
-    """What a user asks for."""
+    """The order that a user asks for."""
 
     columns: tuple[str, ...]
     strategy: OrderStrategy

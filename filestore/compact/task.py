@@ -108,7 +108,7 @@ class TaskFiles:
     """The files that a task replaces, and those that it puts in their place."""
 
     def __init__(self, store: TableStore, task: CompactionTask) -> None:
-        """Of one task, at the schema of the newest of its files."""
+        """The view for one task, at the schema of the newest of its files."""
         self.store = store
         self.task = task
         self.before: list[DataFileMeta] = []  # removed by the commit

@@ -99,7 +99,7 @@ def _options(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_for_files(options: dict[str, Any]) -> list[str]:
-    """What a file holds that no file should: secrets, and what is only for those to give who open the table; sorted."""
+    """Options in a file that no file should have: secrets, and options that only openers may give; sorted."""
     return sorted({*secrets_of_log(options), *openers_of(options)})
 
 

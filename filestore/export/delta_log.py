@@ -30,7 +30,7 @@ Action = Mapping[str, Any]
 
 @dataclass(slots=True)
 class DeltaState:
-    """What a table has after its last commit."""
+    """The state of a table after its last commit."""
 
     version: int = -1  # of the last commit; -1: there is no table
     checkpoint: int = -1  # version of the newest checkpoint; -1: there is none

@@ -1,4 +1,4 @@
-"""What an export is asked for and what it did."""
+"""The request and the result of an export."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPlace:
-    """Where a copy goes."""
+    """The target path of a copy."""
 
     io: FileIO
     root: str  # path or address, without a slash at its end
@@ -22,7 +22,7 @@ class ExportPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written, or with ``dry_run`` would be."""
+    """The written files, or with ``dry_run`` the files that would be written."""
 
     path: str  # what readers open
     written: int  # parts

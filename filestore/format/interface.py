@@ -1,4 +1,4 @@
-"""What every format of data files offers: a writer of one file, and a reader. Source: Paimon FileFormat."""
+"""The interface of a format of data files: a writer of one file, and a reader. Source: Paimon FileFormat."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

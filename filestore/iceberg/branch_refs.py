@@ -95,7 +95,7 @@ class BranchRefs:
         return snapshots.hints()[1] == ref.id and snapshots.find_ref(ref) is not None
 
     def _looked_at(self, branch: BranchName, own: Sequence[Json], main: Sequence[Json]) -> ShownBranch | str:
-        """What is shown of a branch, or why nothing is."""
+        """The state of a branch that is shown, or the reason why none is."""
         name = branch.name
         if is_hidden(self._store.io, self._store.paths.with_branch(name)):
             return "it is being made, renamed or deleted"

@@ -44,7 +44,7 @@ _NAME: Final = re.compile(r"-b(-?\d+)-(-?\d+)\.avro$")
 
 @dataclass(frozen=True, eq=False)
 class ManifestForm:
-    """What the manifests of one schema version have in common."""
+    """The form that manifests of one schema version share."""
 
     version: int
     columns: IcebergColumns

@@ -47,7 +47,7 @@ class BranchName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBranch:
-    """What readers see of a branch."""
+    """The part of a branch that readers see."""
 
     head: int  # id of its newest snapshot, its own or one of main
     snapshots: Sequence[Json] = field(default_factory=tuple)  # its own, oldest first

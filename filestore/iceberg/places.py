@@ -28,7 +28,7 @@ _DATABASE_SUFFIX: Final = ".db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergState:
-    """What Iceberg readers find of a table, or of a branch of it."""
+    """The state of a table, or of a branch, for Iceberg readers."""
 
     directory: str  # of the metadata
     shown: int | None  # id of the snapshot that they find; None: none

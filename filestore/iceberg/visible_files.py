@@ -36,7 +36,7 @@ FilePlace = tuple[tuple[Any, ...], int]
 
 @dataclass(slots=True)
 class FileChanges:
-    """What a commit changes of the files that Iceberg readers see."""
+    """The changes of a commit to the files that Iceberg readers see."""
 
     data: list[IcebergRecord] = field(default_factory=list)  # new entries
     vectors: list[IcebergRecord] = field(default_factory=list)
@@ -45,7 +45,7 @@ class FileChanges:
 
 
 class VisibleFiles:
-    """What Iceberg readers see of a table's snapshots."""
+    """The files of a table's snapshots that Iceberg readers see."""
 
     def __init__(self, store: TableStore, newest: TableSchema, version: int) -> None:
         """Of a table and its newest schema, in a version of Iceberg's format.
@@ -83,7 +83,7 @@ class VisibleFiles:
     def changes_of(
         self, before: Snapshot, snapshot: Snapshot, delta: Iterable[ManifestEntry], at: CommitId
     ) -> FileChanges:
-        """What a snapshot changes of the one before it.
+        """The changes of a snapshot to its predecessor.
 
         Args:
             before: the snapshot before.

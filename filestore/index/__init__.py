@@ -1,1 +1,1 @@
-"""What is kept beside data files: bloom filters, deletion vectors, index manifests."""
+"""Indexes beside data files: bloom filters, deletion vectors, index manifests."""

@@ -1,4 +1,4 @@
-"""What was made once and never changes, kept up to a number of bytes; what was used longest ago goes first."""
+"""A cache of immutable values, up to a number of bytes; the least recently used value is evicted first."""
 
 import math
 import time

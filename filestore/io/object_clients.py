@@ -39,7 +39,7 @@ class StoreSettings(Protocol):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """What paths in this bucket begin with, scheme and bucket."""
+        """Prefixes of paths in this bucket, scheme and bucket."""
 
     @property
     def claim(self) -> str:

@@ -1,1 +1,1 @@
-"""Where everything of a table lies: paths, branch names, branch state."""
+"""The layout of a table: paths, branch names, branch state."""

@@ -94,6 +94,6 @@ def belonging(io: FileIO, paths: TablePaths, main_branch: str, *, history: str, 
 
 
 def table_id_on_branch(table_id: str, branch: FormerMain) -> str:
-    """What identifies a branch of a table: that of the table, then a digest of the creation, or of the name."""
+    """The id of a branch: the id of the table, then a digest of the branch's creation, or of its name."""
     own = branch.creation_id or branch.name
     return f"{table_id.partition('/')[0]}/{blake2b(own.encode(), digest_size=8).hexdigest()}"

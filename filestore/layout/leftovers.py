@@ -1,4 +1,4 @@
-"""What an interrupted drop leaves in the directory of a table: files of Fluvial or Paimon, but no schema."""
+"""Leftovers of an interrupted drop in the directory of a table: files of Fluvial or Paimon, but no schema."""
 
 import re
 from collections.abc import Sequence

@@ -52,7 +52,7 @@ def make_log_key(io: FileIO, root: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogKeyPlace:
-    """Where the key of a log lies. Picklable."""
+    """The path of a log's key. Picklable."""
 
     io: FileIO
     root: str  # the table's directory

@@ -61,7 +61,7 @@ _OTHERS: Final = frozenset(key for key, owner in ELSEWHERE.items() if owner == "
 
 
 class CatalogOptions(OptionValues):
-    """What is in force for a catalog."""
+    """The options in force for a catalog."""
 
     metastore = Option(
         "metastore",
@@ -261,7 +261,7 @@ class CatalogOptions(OptionValues):
 
     @property
     def given(self) -> Mapping[str, str]:
-        """What the catalog was opened with, by today's keys: to open it again. It holds secrets."""
+        """The options that the catalog was opened with, by today's keys, to open it again. They contain secrets."""
         return self.texts_by_key()
 
     @classmethod

@@ -70,7 +70,7 @@ def openers_of(options: Mapping[str, str]) -> list[str]:
 
 
 def login_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of the options that are a login."""
+    """The options that are a login."""
     starts = tuple(start for login in _LOGINS.values() for start in login)
     return {key: value for key, value in options.items() if key.startswith(starts)}
 

@@ -132,7 +132,7 @@ def _declared_as(key: str) -> str:
 
 
 def not_built(key: str, text: str) -> NotBuilt | None:
-    """What is known of an option that is not declared, with a value that matters; None: nothing."""
+    """The known facts of an undeclared option, with a value that matters; None: none."""
     found = NOT_BUILT.get(_declared_as(key))
     return None if found is None or text.strip().lower() in found.harmless else found
 

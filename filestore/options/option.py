@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class At(Flag):
-    """Where an option may be given, besides the table, catalog or source that declares it."""
+    """The places where an option may be given, besides the table, catalog or source that declares it."""
 
     NOWHERE = 0
     BATCH_READ = auto()
@@ -219,11 +219,11 @@ class OptionValues:
         return f"{type(self).__name__}({self.shown()})"
 
     def _identity(self) -> Hashable:
-        """What equal values have in common."""
+        """A value that is equal for equal options."""
         return tuple(sorted(self.texts_by_key().items()))
 
     def texts_by_key(self) -> Mapping[str, str]:
-        """What was given, secrets too: to make other options of it, never to look at."""
+        """The given texts by key, secrets included: to make other options of them, never to show."""
         texts: Mapping[str, str] = self.__dict__["_texts"]
         return texts
 
@@ -240,7 +240,7 @@ class OptionValues:
         return None if key in self.declared else self.texts_by_key().get(key)
 
     def shown(self) -> dict[str, str]:
-        """What was given, with stars for secrets."""
+        """The given texts by key, with stars for secrets."""
         return {
             key: STARS if (option := self.declared.get(key)) is not None and option.is_secret
             else shown_text(key, text, is_declared=option is not None)

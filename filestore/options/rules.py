@@ -1,4 +1,4 @@
-"""What holds for options besides their declarations: other names, free keys, keys of other owners."""
+"""Rules for options besides their declarations: other names, free keys, keys of other owners."""
 
 from collections.abc import Mapping
 from typing import Final

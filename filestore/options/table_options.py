@@ -23,7 +23,7 @@ SESSION_PREFIX: Final = "table-storage."
 
 
 class TableOptions(TableValues):
-    """What is in force for a table."""
+    """The options in force for a table."""
 
     @classmethod
     def parse(

@@ -37,7 +37,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TagClock(StrEnum):
-    """What decides that a period has ended."""
+    """The clock that decides whether a period has ended."""
 
     PROCESS_TIME = "process-time"
     WATERMARK = "watermark"
@@ -59,7 +59,7 @@ class TagSchedule:
 
     @classmethod
     def of(cls, options: TableOptions) -> "TagSchedule | None":
-        """What the options of a table say; None: no tags by the clock.
+        """The schedule in the options of a table; None: no tags by the clock.
 
         Raises: InvalidInputError for options that contradict each other, or whose names would be numbers.
         """
@@ -109,7 +109,7 @@ class TagSchedule:
         return self.latest_end(clock_ms) + self.period_ms + self.delay_ms - clock_ms
 
     def name_of(self, end_ms: int) -> str:
-        """What the tag of a period is called."""
+        """Name of the tag of a period."""
         moment = _EPOCH + timedelta(milliseconds=end_ms if self.names_end else end_ms - self.period_ms)
         return moment.strftime(self.form)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a text of SQL: without terminal escapes, names of classes, or the whole of a long text."""
+"""Describes the problem in a text of SQL, without terminal escapes, names of classes, or all of a long text."""
 
 import re
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ class SqlProblem(NamedTuple):
 
 
 def problem_of(error: SqlglotError, text: str) -> SqlProblem:
-    """What sqlglot found in a text."""
+    """The problem that sqlglot found in a text."""
     found = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     description = (str(found["description"]) if found else str(error)).partition(" but got <")[0]
     reason = next((words for start, words in _REASONS.items() if description.startswith(start)), None)

@@ -1,1 +1,1 @@
-"""What keeps snapshots alive, the names they are found by, and who may delete files."""
+"""Live references, the names of versions, and the rules by which files are deleted."""

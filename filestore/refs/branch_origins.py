@@ -1,4 +1,4 @@
-"""Where branches began: by the record that their creation leaves, for branches of other engines by what they copied.
+"""Origins of branches: by the record of their creation, or for branches of other engines by the files they copied.
 
 A tag of the same name and snapshot on both sides says nothing: both may have created it after the branch began. So
 what changes the tags of such a branch records its origin first.

@@ -16,7 +16,7 @@ from lsm.keys.words import BoolArray, IndexArray
 
 
 class PlannedBucket(NamedTuple):
-    """Where files of one group are."""
+    """The bucket of the files of one group."""
 
     partition: bytes
     bucket: int

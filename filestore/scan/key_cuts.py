@@ -1,4 +1,4 @@
-"""Where the keys of files that overlap are cut, so that several tasks merge them.
+"""Divides the key range of overlapping files, so that several tasks merge them.
 
 Any cut is right: all versions of a key are on one side of it. Good ones make ranges of equal bytes and lie where row
 groups of large files begin, since a task decodes whole row groups. A cut is a prefix of a key: statistics of a row

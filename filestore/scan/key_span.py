@@ -24,7 +24,7 @@ class KeySpan:
     share: float  # about this part of the bytes of the files is inside
 
     def to_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """The span as JSON values."""
         ends = {name: None if key is None else key.hex() for name, key in (("low", self.low), ("high", self.high))}
         return {**ends, "share": self.share}
 
@@ -44,7 +44,7 @@ class KeyBounds:
     """A span as readers of files in key order use it."""
 
     def __init__(self, store: TableStore, span: KeySpan) -> None:
-        """Of a split of this table."""
+        """The span of a split of this table."""
         self._names = store.schema.trimmed_primary_keys
         self._low = _key(store, span.low)
         self._high = _key(store, span.high)

@@ -1,1 +1,1 @@
-"""What a table is: schemas and their files, validation, merge engine, counted rows."""
+"""Schemas and their files, validation, merge engine, counted rows."""

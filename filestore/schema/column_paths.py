@@ -14,13 +14,13 @@ ColumnPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPosition:
-    """Where a column goes: behind another one of the same level, or with None to the front."""
+    """The position of a column: after another one of the same level, or with None at the front."""
 
     after: str | None = None
 
 
 def path_text(path: ColumnPath) -> str:
-    """For messages."""
+    """A path of names as text, for messages."""
     return ".".join(path)
 
 

@@ -17,7 +17,7 @@ _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def other_names(fields: Sequence[DataField], versions: Sequence[TableSchema]) -> Mapping[str, tuple[str, ...]]:
-    """What columns are called in versions of the schema, by their name; only those that were renamed."""
+    """Former names of columns in versions of the schema, by present name; only of renamed columns."""
     called = {field.id: {field.name} for field in fields}
     for each in chain.from_iterable(version.fields for version in versions):
         if each.id in called:

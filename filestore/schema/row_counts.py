@@ -47,7 +47,7 @@ CountInts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredForm:
-    """What a new table that counts its rows is stored as."""
+    """The stored form of a new table that counts its rows."""
 
     columns: tuple[DataField, ...]
     primary_keys: tuple[str, ...]
@@ -105,7 +105,7 @@ def not_null_columns(partitions: Sequence[str], options: TableOptions) -> tuple[
 
 
 def seen_schema(stored: TableSchema) -> TableSchema:
-    """What users see of a stored schema; the very same of a table that does not count its rows."""
+    """The schema that users see; the stored one itself for a table that does not count its rows."""
     if ROW_COUNTS_KEY not in stored.options or not _counts(stored):
         return stored
     return replace(

@@ -1,4 +1,4 @@
-"""Where streams get the changes of a snapshot from: the log, its files, or nowhere.
+"""The source of a snapshot's changes for streams: the log, its files, or none.
 
 Fluvial's snapshots record it in their properties. A snapshot without them is by another engine: its changes are
 in the log if its offsets have moved on, as Flink's do, else they must be read from files.

@@ -15,7 +15,7 @@ _MOST_BYTES = 4  # of a number in a container
 
 
 def malformed(reason: str) -> CorruptDataError:
-    """What is wrong with stored values."""
+    """The error for malformed stored values."""
     return CorruptDataError(f"a VARIANT is malformed: reason='{reason}'")
 
 

@@ -130,7 +130,7 @@ class SchemaRegistry:
         return f"{self.keys.address}={shown_address(self.url)}"
 
     def _difference(self, path: str, where: str, text: str) -> str:
-        """What distinguishes a schema from the subject's newest version."""
+        """The difference of a schema to the subject's newest version."""
         try:
             newest = self._asked(f"{path}/versions/latest", where)
             before, after = _field_types(json.loads(newest["schema"])), _field_types(json.loads(text))
@@ -256,7 +256,7 @@ def _schema_text(registry: SchemaRegistry, schema_id: int) -> str:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What the registry says about a refusal."""
+    """The registry's reason for a refusal."""
     try:
         return str(json.loads(error.read()).get("message", error.reason))
     except (OSError, ValueError, AttributeError, RecursionError):

@@ -101,7 +101,7 @@ _BAD_VALUES: Final = frozenset(
 
 
 class ErrorNotes:
-    """What a client reported in ``error_cb``: the cause, where the error of a call is a symptom."""
+    """Errors that a client reported in ``error_cb``: the cause, where the error of a call is a symptom."""
 
     def __init__(self) -> None:
         self.user = "NAME"  # of the client at the brokers, as far as known
@@ -198,7 +198,7 @@ class KafkaProperties:
 
     @property
     def environment(self) -> KafkaEnvironment:
-        """What makes the clients, and keeps their time."""
+        """The environment that creates the clients, and their clock."""
         return environment_of(self.by_name["bootstrap.servers"])
 
     def producer(self, notes: ErrorNotes, *, transactional_id: str | None, **overrides: Any) -> Producer:

@@ -1,4 +1,4 @@
-"""What this room takes from its surroundings: clients, a monotonic clock and threads.
+"""The environment of this room: clients, a monotonic clock and threads.
 
 They are those of librdkafka and of this machine, unless an address was given to an environment of its own: a simulation
 gives one to each of its processes, and everything that is opened with that address works there.

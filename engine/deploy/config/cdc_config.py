@@ -203,7 +203,7 @@ class CdcCommitConfig(Section):
 
 
 class OneTableConfig(Section):
-    """What is said of one table."""
+    """The settings of one table."""
 
     partition_by: tuple[str, ...] = ()
     """Columns that split the table into directories; part of its key."""

@@ -26,7 +26,7 @@ class TruncatedBatchError(InvalidInputError):
 
     @classmethod
     def of(cls, table: str) -> "TruncatedBatchError":
-        """Of a batch for a table."""
+        """The check for a batch of a table."""
         return cls(
             f"a truncate of the source is among the rows: table={table} row_kind={TRUNCATE_KIND} "
             "fix='write the stream by foreachBatch(sink(table)), which empties the table'"

@@ -1,4 +1,4 @@
-"""What data files look like, and when they are compacted."""
+"""Options of the form of data files, and of their compaction."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -61,7 +61,7 @@ class TableValues(
 
     @property
     def read_branches(self) -> Mapping[str, str]:
-        """By option: the other branches of which batch reads take partitions."""
+        """For each option, the other branch from which batch reads take partitions."""
         keys = (TableValues.scan_fallback_branch, TableValues.scan_primary_branch)
         return {option.key: name for option in keys if (name := self[option]) is not None}
 
@@ -86,7 +86,7 @@ class TableValues(
         return {key: split[0] for key in self.texts_by_key() if (split := split_field_key(key)) is not None}
 
     def sequence_groups(self) -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """By key of a sequence group: the columns that order it, and the columns in it."""
+        """For each key of a sequence group, the columns that order it, and the columns in it."""
         groups = {key: columns for key, columns in self.columns_with_options().items() if key.endswith(_GROUP_SUFFIX)}
         return {
             key: (columns, self.field_options(key.removeprefix("fields.").removesuffix(_GROUP_SUFFIX)).sequence_group)

@@ -1,4 +1,4 @@
-"""Where a table's changes go: its Kafka log and its changelog files."""
+"""Options of a table's changes: its Kafka log and its changelog files."""
 
 from typing import Any, Final, Literal, cast
 

@@ -1,4 +1,4 @@
-"""What a table's rows are: keys, partitions, buckets, and how rows of one key become one."""
+"""Options of a table's rows: keys, partitions, buckets, and the merging of rows of one key."""
 
 from typing import Any, Final
 
