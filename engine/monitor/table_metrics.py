@@ -76,7 +76,7 @@ def watch_tables(tables: Sequence[Table], registry: CollectorRegistry = REGISTRY
     """Add tables to every scrape of a registry, until ``registry.unregister`` with the result.
 
     Args:
-        tables: the tables; each scrape measures them anew.
+        tables: the tables; each scrape measures them again.
         registry: a registry of ``prometheus_client``.
 
     Returns:

@@ -205,8 +205,8 @@ def _tag_timer(store: TableStore, check: Callable[[], object]) -> _Timer | None:
 class PeriodicSavepoints:
     """Makes savepoints between the batches of a stream: before one, and while none comes.
 
-    Between two batches the checkpoint of the query is complete for the one before. A state that the newest savepoint
-    has already is not saved again.
+    Spark completes a batch's checkpoint only when the next batch starts, so savepoints are made then and not after the
+    commit. A state that the newest savepoint has is not saved again.
     """
 
     def __init__(

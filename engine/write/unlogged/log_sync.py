@@ -1,8 +1,8 @@
 """Writes changes that bypassed a table's log, such as an overwrite, to the log before the next batch.
 
 With ``log.overwrite=changes`` the difference is written like a batch: one transaction for each bucket, whose marker
-names the snapshot that the log then equals. A snapshot without files follows. It makes the records known, and tells
-streams to skip them, since they read the difference from files. If the writer dies before this snapshot, the next
+names the snapshot that the log then equals. A snapshot without files follows. It makes the records known, and
+makes streams skip them, since they read the difference from files. If the writer dies before this snapshot, the next
 writer completes the same difference and adopts the buckets that are already written.
 
 1. Fence every bucket. A marker that no snapshot knows is of such a difference, or of a batch: then stop.
