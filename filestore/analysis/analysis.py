@@ -97,7 +97,7 @@ def analyze(
 
 
 def statistics_of(store: TableStore, snapshot: Snapshot | None) -> TableStatistics | None:
-    """What ANALYZE found that counts for a snapshot; None: nothing.
+    """The statistics of ANALYZE that apply to a snapshot; None: none.
 
     Raises: CorruptDataError, FileNotFoundError.
     """

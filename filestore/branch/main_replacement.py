@@ -227,7 +227,7 @@ def _sealing(old: TableStore, branch: TableStore) -> Iterator[Work]:
 
 
 def _check_sealed(old: TableStore, sealer: Work) -> None:
-    """For another run of the same replacement, which has ended, or was refused and took the seal back.
+    """Check that the seal is still this run's; another run of the replacement may have ended, or been refused.
 
     Raises: ConflictError; or as ``_check_not_switched``.
     """
@@ -241,7 +241,7 @@ def _check_sealed(old: TableStore, sealer: Work) -> None:
 
 
 def _check_not_switched(store: TableStore, name: str, error: ConflictError) -> None:
-    """What another run of the same replacement has switched and not dropped yet must stay to be completed.
+    """Check that no other run has switched main without dropping the former one: that run must be completed.
 
     Raises: OutcomeUnknownError: so the operation of the branch does not end with this run.
     """

@@ -1,4 +1,4 @@
-"""Where a catalog keeps the names of its databases and tables. What a table is, is always in its files.
+"""Stores of the names of a catalog's databases and tables. Schemas and snapshots are always in a table's files.
 
 Three places: the directories of the warehouse, where whatever has a schema is a table at once, by whichever engine it
 was made; or a SQL database (``filestore.catalog.sql_names``) or a Hive metastore (``filestore.catalog.hive_names``),

@@ -40,7 +40,7 @@ class BranchRefs:
         *,
         tags: Mapping[str, int],
     ) -> None:
-        """Of a table that is opened on main.
+        """The refs of a table that is opened on main.
 
         Args:
             store: the table.

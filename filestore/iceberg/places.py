@@ -1,4 +1,4 @@
-"""Where Iceberg metadata is, and how far behind the table it is. Nothing here needs pyiceberg.
+"""The path of Iceberg metadata, and its lag behind the table. Nothing here needs pyiceberg.
 
 Source: Paimon IcebergCommitCallback.catalogDatabasePath; Iceberg HadoopTableOperations.
 """

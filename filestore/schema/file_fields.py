@@ -1,4 +1,4 @@
-"""What columns a data file has, and their ids, down to the elements of nested ones.
+"""The columns of a data file, and their ids, down to the elements of nested ones.
 
 Key-value files hold the primary key once more in front, then the two system columns, then the table's own columns.
 Source: Paimon KeyValue.schema, SpecialFields, ParquetSchemaConverter.

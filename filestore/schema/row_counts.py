@@ -57,7 +57,7 @@ class StoredForm:
 def stored_form(
     columns: Sequence[DataField], *, primary_keys: Sequence[str], partitions: Sequence[str], options: TableOptions
 ) -> StoredForm:
-    """What a new table is stored as.
+    """The stored form of a new table.
 
     Args:
         columns: the users'.

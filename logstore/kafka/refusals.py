@@ -23,7 +23,7 @@ _OTHER_NAME: Final = frozenset({62, 64})  # of a host, of an address
 
 
 def server_fault(by_name: Mapping[str, str], said: str) -> str | None:
-    """What is wrong with a broker's certificate, as `` cause=... fix=...``; None: nothing, or it is not known.
+    """The problem of a broker's certificate, as `` cause=... fix=...``; None: nothing, or it is not known.
 
     Args:
         by_name: the properties of the client.
@@ -42,7 +42,7 @@ def server_fault(by_name: Mapping[str, str], said: str) -> str | None:
 
 
 def client_fault(said: str, *, has_certificate: bool) -> str | None:
-    """What brokers have against the client's certificate, by the alert that they sent; None: they sent none.
+    """The brokers' objection to the client's certificate, by the alert that they sent; None: they sent none.
 
     Args:
         said: the client's message.
