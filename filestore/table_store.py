@@ -297,9 +297,9 @@ class TableStore:
                     "fix='name places in the store of the warehouse'"
                 )
         made = uuid_of(self.schema)
-        if made is None:
+        if made is None or not made.strip("."):
             raise InvalidInputError(
-                f"the table has no id that its directory at an external place could have: table={self.name} "
+                f"the table has no id that could be the name of its directory at an external place: table={self.name} "
                 f"option={EXTERNAL_OPTIONS[0]} fix='write it with the engine that made it'"
             )
         return own_directories(places, table=split_branch(self.name)[0], table_id=made)

@@ -6,7 +6,7 @@ A new table is given one by ``path``, its own directory, or by ``file.path``, a 
 
 import logging
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +17,7 @@ from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import main_branch
 from filestore.layout.file_names import EXTERNAL_OPTIONS, allowed_roots, is_inside, local_path
-from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
+from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths, escape_path
 from filestore.manifest.new_file_paths import own_directories
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table.places import external_places
@@ -43,6 +43,7 @@ class PlacesOutside:
     table: str  # db.table
     named: tuple[tuple[str, str], ...]  # options that name places, key and value
     own: tuple[str, ...]  # the table's own directories, all that its opener allows
+    ids: frozenset[str]  # the names of these directories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +137,16 @@ class TablePlaces:
         """Where files of a table lie outside of its directory; a schema that cannot be decoded says nothing."""
         named: dict[tuple[str, str], None] = {}
         own: dict[str, None] = {}
+        ids: set[str] = set()
         for schema in self._all_schemas(TablePaths(root)):
             named |= dict.fromkeys((key, text) for key in EXTERNAL_OPTIONS if (text := schema.options.get(key)))
             with suppress(InvalidInputError):
                 places, made = external_places(schema.table_options), uuid_of(schema)
-                if places is not None and made is not None:
+                if places is not None and made:
+                    ids.add(escape_path(made))
                     found = map(local_path, own_directories(places, table=name, table_id=made))
                     own |= dict.fromkeys(each for each in found if self._is_allowed_beside(each, root))
-        return PlacesOutside(table=name, named=tuple(named), own=tuple(own))
+        return PlacesOutside(table=name, named=tuple(named), own=tuple(own), ids=frozenset(ids))
 
     def remove_outside(self, found: PlacesOutside) -> None:
         """After a drop: delete the table's own directories, and say where other engines may have left files of it."""
@@ -153,7 +156,11 @@ class TablePlaces:
                 self.io.delete_tree(directory)
                 for each in (parent, parent.rpartition("/")[0]):
                     self.io.delete_empty_directory(each)
-        left = [f"{key}={text}" for key, text in found.named if any(map(self._may_have_files, allowed_roots(text)))]
+        left = [
+            f"{key}={text}"
+            for key, text in found.named
+            if any(self._may_have_files(each, found.ids) for each in allowed_roots(text))
+        ]
         if left:
             logger.warning(
                 "files of the table outside of its directory stay: table=%s places='%s' "
@@ -169,11 +176,14 @@ class TablePlaces:
                 with suppress(CorruptDataError, InvalidInputError):
                     yield schemas.read(schema_id)
 
-    def _may_have_files(self, place: str) -> bool:
-        """Whether other engines may have put files of a table into a place, beside directories of tables."""
+    def _may_have_files(self, place: str, ids: Set[str]) -> bool:
+        """Whether files of a dropped table may be left at a place: of other engines, or of its former name."""
         if not is_inside(place, allowed_roots(self.options.external_paths_allowed)):
             return True
-        return any(not each.endswith(DATABASE_SUFFIX) for each in self.io.list_names(local_path(place)))
+        place, names = local_path(place), self.io.list_names(local_path(place))
+        databases = [f"{place}/{each}" for each in names if each.endswith(DATABASE_SUFFIX)]
+        tables = (f"{database}/{each}" for database in databases for each in self.io.list_names(database))
+        return len(databases) < len(names) or any(self.io.is_directory(f"{t}/{each}") for t in tables for each in ids)
 
     def _is_allowed_beside(self, directory: str, root: str) -> bool:
         """Whether a directory outside of a table is where the opener allows it, in the same store."""

@@ -13,6 +13,8 @@ from filestore.branch.merge import merge_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import discard
 from filestore.evolution.schema_change import SetOption
+from filestore.iceberg.entries import CommitId
+from filestore.iceberg.visible_files import VisibleFiles
 from filestore.io.file_io import RandomNames
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
@@ -300,7 +302,7 @@ def test_tags_savepoints_and_branches_keep_what_they_need(kind: str) -> None:
     assert not files_in(io, "/x/")
 
 
-def test_tables_share_a_root_and_none_touches_another(tmp_path: Path) -> None:
+def test_tables_share_a_root_and_none_touches_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Also one that gets the name of another that was renamed, and one of another warehouse."""
     roots = {PLACES: f"file://{tmp_path}/x/a,file://{tmp_path}/x/b"}
     catalog, elsewhere = (FileCatalog(str(tmp_path / each), {ALLOWED: str(tmp_path / "x")}) for each in "wv")
@@ -320,7 +322,27 @@ def test_tables_share_a_root_and_none_touches_another(tmp_path: Path) -> None:
     catalog.drop_table("db.t")
     elsewhere.drop_table("db.t")
     assert len(sorted_rows(tables[0])) == 8
+    assert "outside of its directory stay" not in caplog.text
     catalog.drop_table("db.u")
+    assert f"outside of its directory stay: table=db.u places='{PLACES}=file://{tmp_path}/x/a" in caplog.text
+
+
+@pytest.mark.parametrize("made", ["", ".", "..", "../u", "../../private"])
+def test_an_id_in_a_schema_leads_nowhere(made: str) -> None:
+    io = MemoryFileIO()
+    catalog = catalog_of_places(io)
+    table = made_outside(catalog, "keyed", "round-robin")
+    table.write(some_ids(0))
+    path = table.store.paths.schema(0)
+    body = io.files[path].decode()
+    others = {f"/x/a/{each}/f": b"kept" for each in ("db.db/t/other", "db.db/u", "private", "db.db/private")}
+    io.files = {**io.files, **others, path: body.replace(str(table.store.table_uuid), made).encode()}
+    forged = catalog_of_places(io).table("db.t")
+    with suppress(InvalidInputError):
+        forged.write(some_ids(0))
+    clean_up(forged)
+    catalog_of_places(io).drop_table("db.t")
+    assert others.items() <= io.files.items()
 
 
 def test_a_table_of_another_warehouse_is_no_place() -> None:
@@ -334,3 +356,19 @@ def test_a_table_of_another_warehouse_is_no_place() -> None:
     for path in files_in(io, "/x/v/"):
         assert not catalog.table("db.t").store.is_own(path)
     assert all(map(catalog.table("db.t").store.is_own, live_paths(table)))
+
+
+def test_iceberg_metadata_with_vectors_of_such_files_is_refused() -> None:
+    """Its vectors have whole paths, and ours have names; without vectors the paths are the files' own."""
+    for is_marked in (True, False):
+        marked = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"} if is_marked else {}
+        io = MemoryFileIO()
+        table = made_outside(catalog_of_places(io), "unkeyed", "round-robin", **marked)
+        table.write(some_ids(0))
+        visible, snapshot = VisibleFiles(table.store, table.schema, 3), table.store.snapshots.latest()
+        assert snapshot is not None
+        if is_marked:
+            with pytest.raises(InvalidInputError, match=rf"path=/x/.* option={STRATEGY} fix="):
+                visible.all_of(snapshot, CommitId(1, 1))
+        else:
+            assert visible.all_of(snapshot, CommitId(1, 1)).data
