@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 ROOMS = [*sorted(ROOT.glob("engine/*/README.md")), ROOT / "filestore/README.md"]
-USERS_PAGES = [README, *DOCS]
+USERS_PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]
 PAGES = [*USERS_PAGES, *ROOMS]
 TEXT = {path: path.read_text(encoding="utf-8") for path in PAGES}
 ALL = "\n".join(TEXT.values())

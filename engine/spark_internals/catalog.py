@@ -427,15 +427,22 @@ class SparkInside:
         return self.array(self.named("org.apache.spark.QueryContext"), [])
 
     def passed_on(self, error: Exception) -> Exception:
-        """An error on its way to the JVM: one from there is the same object, if Java does not wrap it as undeclared."""
-        origin = getattr(error, "_origin" if isinstance(error, PySparkException) else "java_exception", None)
+        """An error on its way to the JVM: one from there is the same object, if Java does not wrap it as undeclared.
+
+        What a thread of its own has wrapped is taken out. An error of a method of Java's stays what that one declares.
+        """
+        is_sparks = isinstance(error, PySparkException)
+        origin: Any = getattr(error, "_origin" if is_sparks else "java_exception", None)
+        cause = origin
         if origin is None:  # it is Python's
             return error
-        while (names := [*_names_of(origin.getClass())])[0] in _WRAPPERS and origin.getCause() is not None:
-            origin = origin.getCause()
+        while (names := [*_names_of(cause.getClass())])[0] in _WRAPPERS and cause.getCause() is not None:
+            cause = cause.getCause()
+        if not is_sparks and cause is origin:
+            return error
         if _PARSE_ERROR in names or _UNCHECKED in names:
-            return _raised(origin)
-        return _raised(self.jvm.java.lang.IllegalArgumentException(origin.getMessage() or origin.toString(), origin))
+            return _raised(cause)
+        return _raised(self.jvm.java.lang.IllegalArgumentException(cause.getMessage() or cause.toString(), cause))
 
 
 def _raised(error: Any) -> Exception:

@@ -111,14 +111,19 @@ def data_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
 def changes_list(store: TableStore, snapshot: Snapshot) -> tuple[str, int | None] | None:
     """Name and size of the only list that the changelog of an expired snapshot needs; None: it has no changes.
 
-    Tables without a changelog producer change by the files that a commit added, and by no compaction.
+    Commits without a changelog producer change a table by the files that they added, and compactions do not.
     Source: Paimon SnapshotDeletion, which deletes all other lists.
     """
     if snapshot.changelog_manifest_list is not None:
         return snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-    if store.options.changelog_producer != "none" or snapshot.commit_kind is CommitKind.COMPACT:
+    if _has_producer(store, snapshot) or snapshot.commit_kind is CommitKind.COMPACT:
         return None
     return snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
+
+
+def _has_producer(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether a changelog producer was set when a snapshot was committed, whatever the table has by now."""
+    return store.options_of(store.schema_of(snapshot.schema_id)).changelog_producer != "none"
 
 
 class FileReferences:
@@ -277,7 +282,7 @@ def _metadata(store: TableStore, reference: LiveReference, snapshot: Snapshot) -
 def _changelog_metadata(store: TableStore, snapshot: Snapshot) -> set[str]:
     needed, may_be_missing = changes_list(store, snapshot), snapshot.changelog_manifest_list is not None
     if needed is None:
-        if store.options.changelog_producer != "none":
+        if _has_producer(store, snapshot):
             return set()
         # of a compaction: Java finds there what to delete with the changelog, and keeps it as well
         needed, may_be_missing = (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size), True

@@ -25,6 +25,7 @@ from lsm.errors import InvalidInputError
 _EVOLVES: Final = "evolves"
 _OPTIONS: Final = "options"
 _SPAN: Final = "span"
+_WITH_FREE_TEXT: Final = ("ADD", "LIST", "RESET", "SET")  # statements with values and paths without quotes
 _HINTS: Final = "hints"  # where the hints begin that the options are from
 
 
@@ -210,7 +211,8 @@ class FluvialDialect(Spark):
 def tokens_of(source: SourceText) -> list[Token]:
     """The tokens of a text.
 
-    Raises: InvalidInputError at a quote or comment that is not closed; a text that takes seconds to be parsed.
+    Raises: InvalidInputError at a quote or comment that is not closed; a text that takes seconds to be parsed;
+        ``t#tags``, an earlier spelling of system tables, which is no SQL.
     """
     if len(source.text) > MAX_STATEMENT_CHARACTERS:
         raise _too_long(f"characters={len(source.text)} most={MAX_STATEMENT_CHARACTERS}")
@@ -220,6 +222,13 @@ def tokens_of(source: SourceText) -> list[Token]:
         raise _unreadable(source, error) from error
     if len(tokens) > MAX_STATEMENT_WORDS:
         raise _too_long(f"words={len(tokens)} most={MAX_STATEMENT_WORDS}")
+    names = tokens if tokens and tokens[0].text.upper() not in _WITH_FREE_TEXT else []
+    for before, sign, name in zip(names, names[1:], names[2:], strict=False):
+        if sign.token_type is TokenType.HASH and before.end + 1 == sign.start and sign.end + 1 == name.start:
+            raise source.problem(
+                f"a system table is named with another sign: write='{before.text}${name.text}'",
+                before.start, name.end + 1, OwnSyntaxError,
+            )  # fmt: skip
     return tokens
 
 

@@ -24,6 +24,7 @@ from filestore.datafile.external_files import (
 )
 from filestore.io.object_store import is_object_path
 from filestore.manifest.commit_message import CommitMessage
+from filestore.options.rules import CHECK_PREFIX
 from filestore.types.data_types import DataField, data_type_of, parse_data_type
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError, OutcomeUnknownError
@@ -57,8 +58,8 @@ def migrate_table(
 ) -> pa.Table:
     """Create a table from a directory of Parquet files, as written by Hive and Spark; the directory is unchanged.
 
-    Without a key, partitions, nested columns and a log, files become the table's own without being read: as a hard
-    link on the same disk, else as a copy. Other files are rewritten. All files are added in one commit.
+    Without a key, partitions, nested columns, constraints and a log, files become the table's own without being read:
+    as a hard link on the same disk, else as a copy. Other files are rewritten. All files are added in one commit.
 
     Args:
         catalog: the catalog of the new table.
@@ -90,8 +91,10 @@ def migrate_table(
     fields = _fields(found, partition_types)
     keys = [] if primary_key is None else names_of("primary_key", primary_key)
     given = _options(options)
-    has_own_layout = bool(keys) or catalog.has_log(given) or {**catalog.options, **given}.get("bucket", "-1") != "-1"
-    taken = [not has_own_layout and can_adopt(file, fields) for file in found.files]
+    wanted = {**catalog.options, **given}
+    has_own_layout = bool(keys) or catalog.has_log(given) or wanted.get("bucket", "-1") != "-1"
+    is_looked_at = any(key.startswith(CHECK_PREFIX) for key in wanted)
+    taken = [not (has_own_layout or is_looked_at) and can_adopt(file, fields) for file in found.files]
     if dry_run:
         return _result(found, taken, None)
     target = catalog.create_table(

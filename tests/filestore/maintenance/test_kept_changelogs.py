@@ -10,7 +10,10 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
+from filestore.evolution.publication import publish_changes
+from filestore.evolution.schema_change import SetOption
 from filestore.maintenance.changelog_expiry import expire_changelogs
+from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.live_references import changelog_references
@@ -21,7 +24,7 @@ from lsm.errors import CorruptDataError, FluvialError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 from tests.support.roots import files_there, used_files
 from tests.support.rows import row_dicts
-from tests.support.tables import key_table, rows
+from tests.support.tables import key_table, reopened, rows
 
 ARCHIVE: Final = Path(__file__).parents[2] / "golden" / "decoupled-1.4.2.tar.gz"
 PRODUCERS: Final = ("lookup", "input", "none", "fullcompaction")
@@ -115,6 +118,26 @@ def test_snapshots_whose_changes_no_option_keeps_take_older_changelogs_with_them
     assert min(table.store.snapshots.ids()) > first
     assert is_without_hole(table)
     assert not {*before} & {*changelog_ids(table)}
+
+
+@pytest.mark.parametrize("before", ["none", "input", "lookup", "full-compaction"])
+@pytest.mark.parametrize("after", ["none", "input", "lookup", "full-compaction"])
+def test_another_producer_leaves_the_changes_that_are_kept(before: str, after: str) -> None:
+    """What a kept change needs, its own commit says: the table may have got another producer since."""
+    table = key_table(bucket="1", **{"write-only": "true", "changelog-producer": before, **KEPT})
+    for key in (1, 2, 3):
+        table.write(rows((key, key)))
+        table.compact(full=True)
+    list(expire_snapshots(table.store, ONE))
+    kept = {path for path in files_there(table) if "/bucket-" in path}
+    publish_changes(table.store, lambda _: [SetOption("changelog-producer", after)])
+    again = reopened(table, table.store.io)
+    again.write(rows((4, 4)))
+    list(expire_snapshots(again.store, ONE))
+    assert problems_of(again) == []
+    assert kept <= files_there(again)
+    for each in (table, again):  # a handle that was opened before decides alike
+        assert [*find_orphans(each.store, before_ms=2**53)] == []
 
 
 @pytest.mark.parametrize("is_tagged", [False, True])

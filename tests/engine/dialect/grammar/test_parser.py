@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from engine.dialect.grammar.dialect import MAX_STATEMENT_CHARACTERS, MAX_STATEMENT_WORDS, table_options, table_span
 from engine.dialect.grammar.parser import Call, Explain, SparkStatement, ends_statement, parse_statements
+from engine.dialect.grammar.places import OwnSyntaxError
 from engine.dialect.grammar.statements import (
     AlterTable,
     CompactTable,
@@ -357,6 +358,14 @@ def test_long_lines_are_cut_around_the_mistake() -> None:
     _, excerpt, carets = str(caught.value).rsplit("\n", 2)
     assert excerpt[carets.index("^") :].startswith("==")
     assert len(excerpt) < 130
+
+
+def test_the_earlier_spelling_of_system_tables_is_answered_with_todays() -> None:
+    """TAG-40"""
+    for text in ("SELECT * FROM d.t#tags", "DESCRIBE d.t#tags", "INSERT INTO d.u SELECT tag_name FROM t#tags"):
+        with pytest.raises(OwnSyntaxError, match=r"a system table is named with another sign: write='t\$tags'"):
+            parse_statements(text)
+    assert parse_statements("SET spark.a = b#c; SELECT '#', `t#tags` FROM d.t -- t#tags")
 
 
 def test_show_tables() -> None:

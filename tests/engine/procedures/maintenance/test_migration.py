@@ -181,3 +181,15 @@ def test_every_paimon_reads_files_that_were_taken(
 ) -> None:
     migrate_table(catalog, str(folder), "db.t")
     assert len(assert_peers_agree(catalog.table("db.t").store.paths.root)) == 4
+
+
+def test_files_that_a_constraint_is_about_are_looked_at(catalog: Catalog, tmp_path: Path) -> None:
+    place = tmp_path / "theirs"
+    place.mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "amount": [5, -5]}), place / "a.parquet")
+    with pytest.raises(InvalidInputError, match="positive"):
+        migrate_table(catalog, str(place), "db.t", options="check.positive=amount >= 0")
+    assert catalog.list_databases() == [] or catalog.list_tables("db") == []
+    (way,) = migrate_table(catalog, str(place), "db.t", options="check.positive=amount > -9").column("way").to_pylist()
+    assert way == "written"
+    assert [row["amount"] for row in stored(catalog)] == [5, -5]

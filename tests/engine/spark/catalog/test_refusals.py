@@ -150,5 +150,8 @@ def test_what_a_row_violates_is_said_wherever_the_row_is_computed(spark: SparkSe
     cause = java.lang.IllegalStateException("what happened")
     for wrapped in (cause, java.util.concurrent.ExecutionException(java.util.concurrent.ExecutionException(cause))):
         assert inside.passed_on(Py4JJavaError("", wrapped)).java_exception.equals(cause)  # type: ignore[attr-defined]
-    checked = inside.passed_on(Py4JJavaError("", java.lang.Exception("not declared")))
+    declared = Py4JJavaError("", java.lang.Exception("declared"))
+    assert inside.passed_on(declared) is declared
+    wrapped = java.util.concurrent.ExecutionException(java.lang.Exception("not declared"))
+    checked = inside.passed_on(Py4JJavaError("", wrapped))
     assert checked.java_exception.toString() == "java.lang.IllegalArgumentException: not declared"  # type: ignore[attr-defined]
