@@ -88,7 +88,7 @@ class Oracle:
                 self.rows = [each for each in self.rows if each[:2] != row[:2]]
             self.rows.append(row)
 
-    def delete_id(self, key: int) -> None:
+    def delete(self, key: int) -> None:
         self.rows = [each for each in self.rows if each[1] != key]
 
 
