@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol, Self
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +16,27 @@ from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.io.object_store import is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import creation_id
-from filestore.layout.file_names import check_inner, external_roots, is_below, local_path
+from filestore.layout.file_names import (
+    EXTERNAL_OPTIONS,
+    check_inner,
+    external_roots,
+    is_below,
+    is_inside,
+    local_path,
+)
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
 from filestore.layout.own_files import delete_own
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
+from filestore.manifest.new_file_paths import NewFilePaths, directory_of_name, is_in_directory_of, own_directories
 from filestore.opened_as import OpenedAs, OpenedSnapshots
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_login import with_given
 from filestore.options.table.common import INT_MAX
 from filestore.options.table.groups import DYNAMIC_BUCKET
+from filestore.options.table.places import external_places
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_options import options_at
 from filestore.schema.file_fields import has_id_columns, with_id_columns
@@ -79,6 +89,7 @@ class TableStore:
     after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
     after_refs: "tuple[Callable[[TableStore], None], ...]" = field(default=(), compare=False)  # never raise
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
+    _own_outside: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)  # by directory
 
     def __post_init__(self) -> None:
         """Raises: InvalidInputError for data in a place that the opener does not allow."""
@@ -243,9 +254,71 @@ class TableStore:
         return delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: found == body)
 
     def delete_file(self, path: str) -> None:
-        """Delete a file in the table's directory; one elsewhere stays, as the table's metadata may be a stranger's."""
-        if is_below(path, [self.paths.root]):
+        """Delete a file of the table, see ``is_own``; others stay, as the table's metadata may be a stranger's."""
+        if self.is_own(path):
             self.io.delete(path)
+
+    def is_own(self, path: str) -> bool:
+        """Whether a path is in the table's directory, or in one of its name where the opener allows files outside.
+
+        A directory of the name that is itself a table, of another warehouse, is not it.
+        """
+        if is_below(path, [self.paths.root]):
+            return True
+        table = split_branch(self.name)[0]
+        if self.catalog is None or not is_in_directory_of(table, path, external_roots(self.allowed_outside)):
+            return False
+        directory = directory_of_name(table, path)
+        if directory not in self._own_outside:
+            self._own_outside[directory] = not self.io.exists(TablePaths(directory).schema_dir)
+        return self._own_outside[directory]
+
+    def places_of(self, options: TableOptions) -> tuple[str, ...]:
+        """The table's own directories at external places that some options name; none: they name none.
+
+        Raises: InvalidInputError: its opener does not allow one, or it is in another store than the table; the table
+            has no id; see ``external_places``.
+        """
+        places = external_places(options)
+        if places is None:
+            return ()
+        allowed = external_roots(self.allowed_outside)
+        for root in places.roots:
+            if not is_inside(root, allowed):
+                raise InvalidInputError(
+                    f"new files of the table would lie where who opens it allows none: table={self.name} "
+                    f"option={EXTERNAL_OPTIONS[0]} value={root} external-paths.allowed={','.join(allowed) or None} "
+                    f"fix='set the catalog option external-paths.allowed={root} if you trust the table'"
+                )
+            if urlsplit(local_path(root)).scheme != urlsplit(local_path(self.paths.root)).scheme:
+                raise InvalidInputError(
+                    f"new files of the table would lie in another store than the table: table={self.name} "
+                    f"option={EXTERNAL_OPTIONS[0]} value={root} path={self.paths.root} "
+                    "fix='name places in the store of the warehouse'"
+                )
+        made = uuid_of(self.schema)
+        if made is None or not made.strip("."):
+            raise InvalidInputError(
+                f"the table has no id that could be the name of its directory at an external place: table={self.name} "
+                f"option={EXTERNAL_OPTIONS[0]} fix='write it with the engine that made it'"
+            )
+        return own_directories(places, table=split_branch(self.name)[0], table_id=made)
+
+    @cached_property
+    def _places(self) -> tuple[str, ...]:
+        return self.places_of(self.options)
+
+    def new_files(self, partition: bytes, bucket: int) -> NewFilePaths:
+        """Where new data files of a bucket go. Raises: InvalidInputError, see ``places_of``."""
+        bucket_dir = self.bucket_dir(partition, bucket)
+        places = external_places(self.options)
+        if places is None:
+            return NewFilePaths(bucket_dir)
+        inner = bucket_dir.removeprefix(f"{self.paths.root}/")
+        return NewFilePaths(
+            bucket_dir, outside=[f"{each}/{inner}" for each in self._places], weights=places.weights,
+            is_hashed=places.is_hashed,
+        )  # fmt: skip
 
     def delete_as_opened(self, path: str) -> None:
         """Delete a file of the branch, and none of another table that has the name by now. Raises: UnavailableError."""
@@ -419,9 +492,11 @@ class TableStore:
 
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
         """Path of a data file."""
-        if file.external_path is not None:
-            return local_path(file.external_path)
-        return f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
+        return file.path("" if file.external_path else self.bucket_dir(partition, bucket))
+
+    def file_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
+        """Paths of a data file and of its extra files."""
+        return file.paths("" if file.external_path else self.bucket_dir(partition, bucket))
 
     def index_path(self, entry: IndexManifestEntry) -> str:
         """Path of an index file."""

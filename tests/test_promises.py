@@ -23,6 +23,12 @@ BREAKS = {
         "test_a_place_outside_is_read_only_where_the_opener_allows_it",
         "test_an_expiry_deletes_replaced_files_inside_of_the_table_only",
     ],
+    "tests/filestore/maintenance/test_external_places.py": [
+        "test_tables_share_a_root_and_none_touches_another",
+        "test_a_table_of_another_warehouse_is_no_place",
+        "test_an_id_in_a_schema_leads_nowhere",
+        "test_a_root_that_the_opener_does_not_allow_is_refused_before_any_file",
+    ],
     "tests/filestore/layout/test_log_key.py": ["test_only_its_maker_may_read_a_key"],
     "tests/engine/test_placed_tables.py": [
         "test_who_does_not_allow_the_place_sees_the_name_and_touches_nothing",

@@ -12,6 +12,7 @@ from benchmarks.lsm_tables import KEYS, table_of_runs
 from filestore.commit.committable import discard
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.datafile.rolling_writer import RollingWriter
+from filestore.manifest.new_file_paths import NewFilePaths
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
@@ -35,7 +36,7 @@ def rewrite(table: FileTable) -> None:
             io=table.store.io,
             names=table.store.names,
             clock=table.store.clock,
-            bucket_dir=directory,
+            place=NewFilePaths(directory),
             schema=table.schema,
             options=table.options,
             level=1,

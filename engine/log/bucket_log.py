@@ -362,13 +362,13 @@ def payload_path(store: TableStore, marker: CommitMarker) -> str:
     return f"{store.paths.root}/{PAYLOAD_DIRECTORY}/{checked_name(name)}"
 
 
-def _check_own(messages: Iterable[CommitMessage]) -> None:
-    """Batches of the log consist of files in the table. Raises: ValueError for other ones."""
+def _check_own(store: TableStore, messages: Iterable[CommitMessage]) -> None:
+    """Batches of the log consist of the table's own files. Raises: ValueError for other ones."""
     for message in messages:
         files = (*message.files_after, *message.compact_before, *message.changelog_files)
         indexes = (*message.index_before, *message.index_after)
         for path in (*(each.external_path for each in files), *(each.external_path for each in indexes)):
-            if path is not None:
+            if path is not None and not store.is_own(path):
                 raise ValueError(f"a batch in the log names a file outside of the table: {path!r}")
 
 
@@ -387,7 +387,7 @@ def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
             (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
         )
         messages = tuple(map(CommitMessage.from_json, texts))
-        _check_own(messages)
+        _check_own(store, messages)
         return LoggedFiles(messages=messages, changelog_base_snapshot=changelog_base_snapshot)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptDataError) as error:
         raise CorruptDataError(

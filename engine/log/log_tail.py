@@ -131,6 +131,7 @@ _SCRATCH_OPTIONS: Final = {
     "metadata.stats-mode": "none",
     "metadata.stats-mode.per.level": "0:none",
     "file-index.bloom-filter.columns": "",
+    "data-file.external-paths.strategy": "none",
 }
 
 

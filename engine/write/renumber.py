@@ -125,7 +125,6 @@ def superseded(lost: Sequence[CommitMessage], moved: Sequence[CommitMessage]) ->
 
 
 def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shift: int) -> list[DataFileMeta]:
-    directory = store.bucket_dir(message.partition, message.bucket)
     schema = store.schema_of(file.schema_id)
     if not store.has_key:  # files of an append table carry no numbers: only their metadata does
         return [
@@ -139,7 +138,7 @@ def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shif
         io=store.io,
         names=store.names,
         clock=store.clock,
-        bucket_dir=directory,
+        place=store.new_files(message.partition, message.bucket),
         schema=schema,
         options=store.options,
         level=file.level,
@@ -148,7 +147,7 @@ def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shif
     with undoing(writer.abort):
         for rows in read_data_file(
             store.io,
-            f"{directory}/{file.file_name}",
+            store.file_path(message.partition, message.bucket, file),
             file,
             file_schema=schema,
             read_schema=schema,

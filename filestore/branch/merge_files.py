@@ -75,7 +75,7 @@ class CopiedFiles:
         for (partition, bucket), file in ((place, file) for (place, _), file in self.copies.items()):
             if file.file_name not in used:
                 with suppress(FluvialError, OSError):  # an orphan only costs space
-                    self.main.delete_file(f"{self.main.bucket_dir(partition, bucket)}/{file.file_name}")
+                    self.main.delete_file(self.main.file_path(partition, bucket, file))
         for entry in self.indexes:
             if entry.file_name not in used:
                 with suppress(FluvialError, OSError):
@@ -88,7 +88,7 @@ class CopiedFiles:
         if key not in self.copies:
             self.copies[key] = copy_data_file(self.main, BucketKey(*place), entry.file)
         # same bytes, but a compaction in the branch may have moved the file to another level in the meantime
-        name, schema_id = self.copies[key].file_name, schemas.id_of(entry.file.schema_id)
+        copy, schema_id = self.copies[key], schemas.id_of(entry.file.schema_id)
         if ROW_ID in (entry.file.write_cols or ()):
             raise InvalidInputError(
                 f"a compaction on the branch put rows together, whose ids main has given to others: "
@@ -96,7 +96,9 @@ class CopiedFiles:
                 "fix='fast-forward, or read the rows of the branch and write them into main'"
             )
         file = replace(entry.file, first_row_id=None)  # main has given these ids to rows of its own
-        return replace(file, file_name=name, extra_files=(), external_path=None, schema_id=schema_id)
+        return replace(
+            file, file_name=copy.file_name, extra_files=(), external_path=copy.external_path, schema_id=schema_id
+        )
 
     def _deleted(self, change: PlaceChange, added: Sequence[DataFileMeta], vectors: Vectors) -> Mapping[str, Positions]:
         """Positions to delete by file name in main: of the copies, and of files that both sides have."""

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.table_names import SwapsNames, check_name
+from filestore.catalog.table_names import SwapsNames, TablePlace, check_name
 from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
@@ -305,7 +305,13 @@ class FileCatalog:
             return
         if not has_schema and not is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
-        SchemaStore(self._io, paths).warn_of_places_outside(name)
+        outside = self.places.outside(name, root)
+        self._remove(place, paths, database, table)
+        self.places.remove_outside(outside)
+
+    def _remove(self, place: TablePlace, paths: TablePaths, database: str, table: str) -> None:
+        """Remove the directory of a table, and its name; see ``drop_table``."""
+        root = place.path
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
             parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"

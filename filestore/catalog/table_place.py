@@ -4,8 +4,10 @@ A new table is given one by ``path``, its own directory, or by ``file.path``, a 
 ``<root>/<database>.db/<table>`` there. Its catalog notes the place; its schema does not.
 """
 
+import logging
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,21 +16,34 @@ from filestore.catalog.table_names import DATABASE_SUFFIX, TableNames, TablePlac
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import main_branch
-from filestore.layout.file_names import allowed_roots, is_inside
-from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.layout.file_names import EXTERNAL_OPTIONS, allowed_roots, is_inside, local_path
+from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths, escape_path
+from filestore.manifest.new_file_paths import own_directories
 from filestore.options.catalog_options import CatalogOptions
+from filestore.options.table.places import external_places
 from filestore.options.table_options import canonical_options
 from filestore.schema.schema_store import ROOT_KEYS, SchemaStore
-from filestore.schema.table_schema import FIRST_SCHEMA_ID, uuid_of
-from lsm.errors import ConflictError, InvalidInputError
+from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 from lsm.secret_names import shown_address
 
+logger = logging.getLogger("fluvial.catalog")
 _ALLOWED: Final = CatalogOptions.external_paths_allowed.key
 
 
 def without_place(options: Mapping[str, str] | None) -> dict[str, str]:
     """Options by today's keys, without those that say where a table lies."""
     return {key: text for key, text in canonical_options(options or {}).items() if key not in ROOT_KEYS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesOutside:
+    """What of a table lies outside of its directory, as its schemas say before it is dropped."""
+
+    table: str  # db.table
+    named: tuple[tuple[str, str], ...]  # options that name places, key and value
+    own: tuple[str, ...]  # the table's own directories, all that its opener allows
+    ids: frozenset[str]  # the names of these directories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +132,63 @@ class TablePlaces:
         """Whether the table that is noted is in its place: another one there is not meant."""
         found = self._schemas(place.path)
         return found is not None and place.table_uuid in (None, uuid_of(found.find(FIRST_SCHEMA_ID)))
+
+    def outside(self, name: str, root: str) -> PlacesOutside:
+        """Where files of a table lie outside of its directory; a schema that cannot be decoded says nothing."""
+        named: dict[tuple[str, str], None] = {}
+        own: dict[str, None] = {}
+        ids: set[str] = set()
+        for schema in self._all_schemas(TablePaths(root)):
+            named |= dict.fromkeys((key, text) for key in EXTERNAL_OPTIONS if (text := schema.options.get(key)))
+            with suppress(InvalidInputError):
+                places, made = external_places(schema.table_options), uuid_of(schema)
+                if places is not None and made:
+                    ids.add(escape_path(made))
+                    found = map(local_path, own_directories(places, table=name, table_id=made))
+                    own |= dict.fromkeys(each for each in found if self._is_allowed_beside(each, root))
+        return PlacesOutside(table=name, named=tuple(named), own=tuple(own), ids=frozenset(ids))
+
+    def remove_outside(self, found: PlacesOutside) -> None:
+        """After a drop: delete the table's own directories, and say where other engines may have left files of it."""
+        for directory in found.own:
+            parent = directory.rpartition("/")[0]
+            if not self.io.exists(TablePaths(parent).schema_dir):  # else the place is a table of another warehouse
+                self.io.delete_tree(directory)
+                for each in (parent, parent.rpartition("/")[0]):
+                    self.io.delete_empty_directory(each)
+        left = [
+            f"{key}={text}"
+            for key, text in found.named
+            if any(self._may_have_files(each, found.ids) for each in allowed_roots(text))
+        ]
+        if left:
+            logger.warning(
+                "files of the table outside of its directory stay: table=%s places='%s' "
+                "fix='delete them there, if they are of this table alone'", found.table, " ".join(left),
+            )  # fmt: skip
+
+    def _all_schemas(self, paths: TablePaths) -> Iterator[TableSchema]:
+        """The versions of all branches that can be decoded."""
+        names = (each for each in self.io.list_names(paths.branch_dir) if each.startswith(BRANCH_PREFIX))
+        for branch in (MAIN_BRANCH, *(each.removeprefix(BRANCH_PREFIX) for each in names)):
+            schemas = SchemaStore(self.io, paths.with_branch(branch))
+            for schema_id in schemas.ids():
+                with suppress(CorruptDataError, InvalidInputError):
+                    yield schemas.read(schema_id)
+
+    def _may_have_files(self, place: str, ids: Set[str]) -> bool:
+        """Whether files of a dropped table may be left at a place: of other engines, or of its former name."""
+        if not is_inside(place, allowed_roots(self.options.external_paths_allowed)):
+            return True
+        place, names = local_path(place), self.io.list_names(local_path(place))
+        databases = [f"{place}/{each}" for each in names if each.endswith(DATABASE_SUFFIX)]
+        tables = (f"{database}/{each}" for database in databases for each in self.io.list_names(database))
+        return len(databases) < len(names) or any(self.io.is_directory(f"{t}/{each}") for t in tables for each in ids)
+
+    def _is_allowed_beside(self, directory: str, root: str) -> bool:
+        """Whether a directory outside of a table is where the opener allows it, in the same store."""
+        is_same = urlsplit(directory).scheme == urlsplit(root).scheme
+        return is_same and is_inside(directory, allowed_roots(self.options.external_paths_allowed))
 
     def _schemas(self, root: str) -> SchemaStore | None:
         """The schemas of the main branch; None: the directory is no table."""

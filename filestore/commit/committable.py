@@ -59,9 +59,10 @@ def discard(store: TableStore, messages: Sequence[CommitMessage]) -> None:
                     store.delete_file(store.index_path(entry))
         inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
         for file in (*message.new_files, *message.compact_after, *message.changelog_files):
-            for name in {file.file_name, *file.extra_files} - inputs:
-                with suppress(FluvialError, OSError):  # an orphan costs space only
-                    store.delete_file(f"{store.bucket_dir(message.partition, message.bucket)}/{name}")
+            for path in store.file_paths(message.partition, message.bucket, file):
+                if path.rpartition("/")[2] not in inputs:
+                    with suppress(FluvialError, OSError):  # an orphan costs space only
+                        store.delete_file(path)
     clear_old_name(store, directories=[store.bucket_dir(each.partition, each.bucket) for each in messages])
 
 

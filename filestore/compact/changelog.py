@@ -72,7 +72,7 @@ class CompactionChangelog:
             io=store.io,
             names=store.names,
             clock=store.clock,
-            bucket_dir=store.bucket_dir(partition, bucket),
+            place=store.new_files(partition, bucket),
             schema=store.schema,
             options=store.options,
             level=level,

@@ -122,7 +122,7 @@ class TaskFiles:
             io=store.io,
             names=store.names,
             clock=store.clock,
-            bucket_dir=store.bucket_dir(task.partition, task.bucket),
+            place=store.new_files(task.partition, task.bucket),
             schema=store.schema,
             options=store.options,
             level=task.output_level,

@@ -17,7 +17,9 @@ from filestore.format.statistics import ColumnRange, key_stats, value_stats
 from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, written_blooms
 from filestore.io.file_io import Clock, NameSource
 from filestore.io.held_files import NewFiles
+from filestore.layout.file_names import local_path
 from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.new_file_paths import NewFilePaths
 from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions
 from filestore.schema.file_fields import with_id_columns
@@ -50,7 +52,7 @@ class RollingWriter:
         io: NewFiles,
         names: NameSource,
         clock: Clock,
-        bucket_dir: str,
+        place: NewFilePaths,
         schema: TableSchema,
         options: TableOptions,
         level: int,
@@ -66,7 +68,7 @@ class RollingWriter:
         """
         self._io = io
         self._clock = clock
-        self._bucket_dir = bucket_dir
+        self._place = place
         self._schema = schema
         self._options = options
         self._level = level
@@ -119,16 +121,18 @@ class RollingWriter:
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
-        delete_written_files(self._io, self._bucket_dir, self._finished)
+        delete_written_files(self._io, self._place.bucket_dir, self._finished)
         self._finished.clear()
 
     def _next_file(self) -> "_OpenFile":
         middle = f".{self._codec_suffix}" if self._codec_suffix else ""
         name = f"{self._name_start}-{self._file_count}{middle}.{self._format.name}"
         self._file_count += 1
+        external_path = self._place.external_path(name)
+        path = f"{self._place.bucket_dir}/{name}" if external_path is None else local_path(external_path)
         writer = DataFileWriter(
             io=self._io,
-            path=f"{self._bucket_dir}/{name}",
+            path=path,
             schema=self._schema,
             options=self._options,
             level=self._level,
@@ -137,7 +141,10 @@ class RollingWriter:
             tracked=self._tracked,
         )
         keys = self._schema.key_fields if self._key_values else ()
-        return _OpenFile(name=name, writer=writer, key_fields=keys, index=IndexWriter(self._bloom_columns))
+        return _OpenFile(
+            name=name, path=path, external_path=external_path, writer=writer, key_fields=keys,
+            index=IndexWriter(self._bloom_columns),
+        )  # fmt: skip
 
     def _finish(self) -> None:
         assert self._open is not None
@@ -174,28 +181,38 @@ class RollingWriter:
                 value_stats_cols=value_columns,
                 embedded_index=index if is_embedded else None,
                 extra_files=() if index_file is None else (index_file,),
+                external_path=file.external_path,
                 write_cols=with_id_columns(self._schema).column_names if self._tracked else None,
             )
         )
         if index is not None and index_file is not None:
-            self._io.write_new(f"{self._bucket_dir}/{index_file}", index)
+            self._io.write_new(f"{file.path.rpartition('/')[0]}/{index_file}", index)
 
 
 def delete_written_files(io: NewFiles, bucket_dir: str, files: Iterable[DataFileMeta]) -> None:
     """Delete uncommitted data files and their extra files, best effort."""
     for file in files:
-        for name in (file.file_name, *file.extra_files):
+        for path in file.paths(bucket_dir):
             with suppress(FluvialError, OSError):  # an orphan only costs space
-                io.delete(f"{bucket_dir}/{name}")
+                io.delete(path)
 
 
 class _OpenFile:
     """The file being written, with the metadata of its rows so far."""
 
     def __init__(
-        self, *, name: str, writer: DataFileWriter, key_fields: Sequence[DataField], index: IndexWriter
+        self,
+        *,
+        name: str,
+        path: str,
+        external_path: str | None,
+        writer: DataFileWriter,
+        key_fields: Sequence[DataField],
+        index: IndexWriter,
     ) -> None:
         self.name = name
+        self.path = path
+        self.external_path = external_path
         self.index = index
         self.writer = writer
         self.key_fields = key_fields

@@ -1,4 +1,4 @@
-"""Murmur3 (x86, 32 bits) of many rows at once, for input that is a multiple of eight bytes.
+"""Murmur3 (x86, 32 bits): of many rows at once, for input that is a multiple of eight bytes, and of a text.
 
 Source: Austin Appleby's MurmurHash3; Paimon MurmurHashUtils.hashBytesByWords with seed 42.
 """
@@ -58,6 +58,18 @@ class Murmur:
         hashes *= _FINAL2
         hashes ^= hashes >> np.uint32(16)
         return hashes
+
+
+def murmur3(body: bytes, seed: int = 0) -> int:
+    """The hash of bytes of any length, 0 to 2^32 - 1; as Guava's ``murmur3_32``."""
+    whole = len(body) & ~3
+    state = mix_bytes(seed, body[:whole])
+    word = int.from_bytes(body[whole:], "little") * int(_C1) & 0xFFFFFFFF
+    state ^= (word << 15 | word >> 17) * int(_C2) & 0xFFFFFFFF
+    state ^= len(body)
+    state = (state ^ state >> 16) * int(_FINAL1) & 0xFFFFFFFF
+    state = (state ^ state >> 13) * int(_FINAL2) & 0xFFFFFFFF
+    return state ^ state >> 16
 
 
 def mix_bytes(state: int, body: bytes) -> int:

@@ -121,6 +121,12 @@ class VisibleFiles:
         store = self._store
         for entry in entries:
             path = absolute_path(store.file_path(entry.partition, entry.bucket, entry.file))
+            if self.has_vectors and entry.file.external_path is not None:  # vectors know names, Iceberg's whole paths
+                raise InvalidInputError(
+                    f"Iceberg readers would not find the vectors of a file at an external place: table={store.name} "
+                    f"path={path} option=data-file.external-paths.strategy "
+                    "fix='set it to none and compact the table fully, or metadata.iceberg.storage=disabled'"
+                )
             schema = store.schema_of(entry.file.schema_id)
             record = data_file(path, entry.file, self._partition(entry.partition), schema, self._version)
             changes.data.append(added(record, at))

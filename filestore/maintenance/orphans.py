@@ -7,10 +7,12 @@ them need not be the table's. Source: Paimon OrphanFilesClean.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
 from filestore.iceberg.used_files import used_files, written_files
+from filestore.layout.file_names import local_path
 from filestore.layout.own_files import GONE_PREFIX
 from filestore.layout.paths import MAIN_BRANCH, escape_path
 from filestore.refs.file_references import FileReferences
@@ -18,6 +20,7 @@ from filestore.refs.live_references import LiveReference, ReferenceKind, all_ref
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX
 from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
 
 _BUCKET = "bucket-"
 
@@ -50,9 +53,10 @@ def find_orphans(
         CorruptDataError: a live reference has missing files, so the files it uses are unknown.
         UnavailableError: a file system error.
     """
+    outside = set(_outside(store))
     candidates = [
         file
-        for path in chain(_candidates(store, private_directories), written_files(store))
+        for path in chain(_candidates(store, private_directories), written_files(store), outside)
         if (file := _old_file(store, path, before_ms)) is not None
     ]
     if not candidates:
@@ -63,7 +67,15 @@ def find_orphans(
     for _ in range(2):  # what is committed while the others are read is found behind them
         kept |= references.all_used(lambda: _without(store, all_references(store), abandoned))
         kept |= used_files(store)
-    return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
+    names = {path.rpartition("/")[2] for path in kept} if outside else set()  # a place may be spelled in several ways
+    return sorted(
+        (
+            file
+            for file in candidates
+            if file.path not in kept and not (file.path in outside and file.path.rpartition("/")[2] in names)
+        ),
+        key=lambda file: file.path,
+    )
 
 
 def delete_orphans(store: TableStore, orphans: Collection[OrphanFile], *, progress: Callable[[int, int], None]) -> None:
@@ -116,6 +128,17 @@ def _candidates(store: TableStore, private_directories: Collection[str]) -> Iter
     inner = store.options.data_file_directory
     data_root = f"{paths.root}/{inner.strip('/')}" if inner else paths.root
     yield from _bucket_files(store, data_root, store.schema.partition_keys)
+
+
+def _outside(store: TableStore) -> Iterator[str]:
+    """The files in the table's own directories at the external places that it has or had on any branch."""
+    places: set[str] = set()
+    for branch in branch_names(store):
+        for schema in on_branch(store, branch).schema_versions():
+            with suppress(InvalidInputError):  # a place that its opener does not allow
+                places.update(map(local_path, store.places_of(schema.table_options)))
+    for place in sorted(places):
+        yield from _tree(store, place)
 
 
 def _of_deletions(store: TableStore) -> list[str]:

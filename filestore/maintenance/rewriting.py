@@ -275,9 +275,10 @@ def copy_data_file(store: TableStore, key: BucketKey, file: DataFileMeta) -> Dat
     source = store.file_path(key.partition, key.bucket, file)
     suffix = file.file_name.rpartition(".")[2]
     name = f"{store.options.data_file_prefix}{store.names.uuid()}-0.{suffix}"
-    target = f"{store.bucket_dir(key.partition, key.bucket)}/{name}"
-    _copy(store, source, target, FileRole.DATA)
-    return replace(file, file_name=name, extra_files=(), external_path=None)
+    external_path = store.new_files(key.partition, key.bucket).external_path(name)
+    copied = replace(file, file_name=name, extra_files=(), external_path=external_path)
+    _copy(store, source, store.file_path(key.partition, key.bucket, copied), FileRole.DATA)
+    return copied
 
 
 def _copy(store: TableStore, source: str, target: str, role: FileRole) -> None:

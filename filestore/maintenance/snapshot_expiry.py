@@ -16,7 +16,6 @@ from itertools import pairwise
 
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.layout.branch_state import keeps_snapshots
-from filestore.layout.file_names import is_below
 from filestore.maintenance.changelog_expiry import delete_changelogs, keep_changelogs
 from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import (
@@ -428,5 +427,5 @@ def _delete(store: TableStore, step: ExpiryStep) -> None:
 
 def _delete_empty(store: TableStore, directory: str) -> None:
     """Delete a bucket's directory and its parents up to the table's, as long as they are empty."""
-    while is_below(directory, [store.paths.root]) and store.io.delete_empty_directory(directory):
+    while store.is_own(directory) and store.io.delete_empty_directory(directory):
         directory = directory.rpartition("/")[0]

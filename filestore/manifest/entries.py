@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from filestore.format.simple_stats import SimpleStats
-from filestore.layout.file_names import checked_name, checked_names
+from filestore.layout.file_names import checked_name, checked_names, local_path
 from lsm.errors import CorruptDataError
 
 MANIFEST_VERSION: Final = 2
@@ -82,6 +82,15 @@ class DataFileMeta:
             return cls(**given)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"data file description cannot be decoded: error={error!r}") from error
+
+    def path(self, bucket_dir: str) -> str:
+        """Path of the file; ``bucket_dir``: directory of its bucket in the table."""
+        return f"{bucket_dir}/{self.file_name}" if self.external_path is None else local_path(self.external_path)
+
+    def paths(self, bucket_dir: str) -> list[str]:
+        """Paths of the file and of the extra files beside it; see ``path``."""
+        path = self.path(bucket_dir)
+        return [path, *(f"{path.rpartition('/')[0]}/{name}" for name in self.extra_files)]
 
     def to_avro(self) -> dict[str, Any]:
         """The ``_FILE`` record of a manifest."""

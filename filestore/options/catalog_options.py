@@ -92,7 +92,7 @@ class CatalogOptions(OptionValues):
         "external-paths.allowed",
         text,
         None,
-        "Directories, with commas, in which tables may lie or have files; no drop deletes files outside of a table.",
+        "Directories, with commas, in which tables may lie and have data files.",
         NOTHING,
     )
     lock_enabled = Option(

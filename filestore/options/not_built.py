@@ -68,7 +68,6 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
     "chain-table.enabled": NotBuilt(instead=_CHAINED, closed=ALL),
     "sequence.snapshot-ordering": NotBuilt(instead="its rows are ordered by snapshot", closed=ALL),
     "primary-key.nullable": NotBuilt(instead="key columns are never null", closed=At.WRITE),
-    "data-file.external-paths": NotBuilt(instead="files are written below the table only", closed=At.WRITE),
     "write.sequence-number-init-mode": NotBuilt(
         instead="sequence numbers follow those of the files", closed=At.WRITE, harmless=("scan",)
     ),

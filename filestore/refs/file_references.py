@@ -305,9 +305,7 @@ def _added(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
 
 def _paths(store: TableStore, entry: ManifestEntry) -> list[str]:
     """Paths of a data file and its extra files."""
-    path = store.file_path(entry.partition, entry.bucket, entry.file)
-    directory = path.rpartition("/")[0]
-    return [path, *(f"{directory}/{name}" for name in entry.file.extra_files)]
+    return store.file_paths(entry.partition, entry.bucket, entry.file)
 
 
 def _sizes(store: TableStore, entry: ManifestEntry) -> list[FileSize]:

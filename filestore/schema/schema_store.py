@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
-from filestore.layout.file_names import EXTERNAL_OPTIONS
 from filestore.layout.paths import MAIN_BRANCH, SCHEMA_PREFIX, TablePaths
 from filestore.layout.publication import check_not_published
 from filestore.options.secrets import shown_value
@@ -134,22 +133,6 @@ class SchemaStore:
         if schema is None:
             raise CorruptDataError(f"schema file is missing: file={self._paths.schema(schema_id)}")
         return schema
-
-    def warn_of_places_outside(self, table: str) -> None:
-        """Before a drop: say where other engines put files of the table that stay there, as strangers may name places.
-
-        A version that cannot be decoded says nothing.
-        """
-        found: dict[str, None] = {}
-        for schema_id in self.ids():
-            with suppress(CorruptDataError, InvalidInputError):
-                options = self.read(schema_id).options
-                found |= dict.fromkeys(f"{key}={options[key]}" for key in EXTERNAL_OPTIONS if options.get(key))
-        if found:
-            logger.warning(
-                "files of the table outside of its directory stay: table=%s places='%s' "
-                "fix='delete them there, if they are of this table alone'", table, " ".join(found),
-            )  # fmt: skip
 
     def body_of(self, schema: TableSchema) -> bytes:
         """The contents of a version's file here."""

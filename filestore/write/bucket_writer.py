@@ -94,6 +94,7 @@ class _Files:
         self.finished: list[DataFileMeta] = []
         self.changelog: list[DataFileMeta] = []
         self._held: HeldFiles | None = None
+        self._place = store.new_files(partition, bucket)
 
     def hold(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> None:
         """Make files that are finished when ``write_held`` has written them."""
@@ -114,7 +115,7 @@ class _Files:
             io=io or table.io,
             names=table.names,
             clock=table.clock,
-            bucket_dir=table.bucket_dir(self.partition, self.bucket),
+            place=self._place,
             schema=table.schema,
             options=_options(table.options, self.bucket),
             level=0,
@@ -137,8 +138,7 @@ class _Files:
 
     def delete(self) -> None:
         """Remove the finished files."""
-        directory = self.table.bucket_dir(self.partition, self.bucket)
-        delete_written_files(self.table.io, directory, (*self.finished, *self.changelog))
+        delete_written_files(self.table.io, self._place.bucket_dir, (*self.finished, *self.changelog))
         self.finished.clear()
         self.changelog.clear()
 

@@ -149,7 +149,7 @@ def test_old_snapshots_stay_readable() -> None:
 
 def test_tables_that_need_more_than_we_write_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="written"):
-        open_golden("java-1.4.2/rowtrack").new_write(max_sequence_numbers={})
+        open_golden("paimon-2.0.0-spark/apde").new_write(max_sequence_numbers={})
 
 
 def key_tables() -> Iterator[str]:

@@ -244,9 +244,8 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
                 raise
             continue  # the table has the batch and no longer needs its payload
         for message in messages:
-            directory = store.bucket_dir(message.partition, message.bucket)
             for file in (*message.new_files, *message.compact_after, *message.changelog_files):
-                paths |= {f"{directory}/{name}" for name in (file.file_name, *file.extra_files)}
+                paths.update(store.file_paths(message.partition, message.bucket, file))
     return paths
 
 

@@ -115,7 +115,7 @@ def _delete(store: TableStore, directory: str, attempt: str, known: Sequence[str
         paths = _noted(store, place) or _named_like(store, attempt, known)
         for path in paths:
             with suppress(FluvialError, OSError):
-                store.io.delete(f"{store.paths.root}/{path}")
+                store.delete_file(_full(store, path))
         store.io.delete(f"{place}{_NOTE}")  # before the claim: a claim from now on misses it
         store.io.delete(f"{place}{_CLAIM}")
 
@@ -123,7 +123,7 @@ def _delete(store: TableStore, directory: str, attempt: str, known: Sequence[str
 def _named_like(store: TableStore, attempt: str, known: Sequence[str]) -> list[str]:
     """Files of an attempt in the directories of other files."""
     directories = sorted({path.rpartition("/")[0] for path in known})
-    found = [f"{each}/{name}" for each in directories for name in store.io.list_names(f"{store.paths.root}/{each}")]
+    found = [f"{each}/{name}" for each in directories for name in store.io.list_names(_full(store, each))]
     return [path for path in found if attempt in path.rpartition("/")[2]]
 
 
@@ -135,11 +135,16 @@ def _noted(store: TableStore, place: str) -> list[str]:
     return [str(path) for path in json.loads(body)] if body else []
 
 
+def _full(store: TableStore, path: str) -> str:
+    """A path of ``_paths`` as files are opened by it."""
+    return path if path.startswith("/") or "://" in path else f"{store.paths.root}/{path}"
+
+
 def _paths(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
-    """Paths of the files of some messages, relative to the table's directory."""
+    """Paths of the files of some messages: relative to the table's directory, or whole ones of files outside it."""
     return [
-        f"{store.bucket_dir(message.partition, message.bucket)}/{name}".removeprefix(f"{store.paths.root}/")
+        path.removeprefix(f"{store.paths.root}/")
         for message in messages
         for file in (*message.new_files, *message.changelog_files)
-        for name in (file.file_name, *file.extra_files)
+        for path in store.file_paths(message.partition, message.bucket, file)
     ]

@@ -5,6 +5,7 @@ from typing import Final
 
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, REST_CATALOG, TABLE_LOCATION
+from filestore.options.table.places import places_rules
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import close_names
 
@@ -18,6 +19,7 @@ def check_together(options: TableValues) -> None:
         *_log_rules(options),
         *_limit_rules(options),
         *_iceberg_rules(options),
+        *places_rules(options),
     ):
         if condition:
             raise InvalidInputError(message)

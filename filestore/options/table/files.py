@@ -110,7 +110,30 @@ class FileOptions(OptionValues):
         immutable=True,
         check=check_directory,
     )
-    data_file_external_paths = Option("data-file.external-paths", text, None, "Other places for data files.", STORAGE)
+    data_file_external_paths = Option(
+        "data-file.external-paths", text, None, "URIs of other places for data files, with commas.", STORAGE
+    )
+    data_file_external_strategy = Option(
+        "data-file.external-paths.strategy",
+        choice("none", "round-robin", "specific-fs", "entropy-inject", "weight-robin"),
+        "none",
+        "Which of these places a new file goes to; none: into the table's directory.",
+        STORAGE,
+    )
+    data_file_external_file_system = Option(
+        "data-file.external-paths.specific-fs",
+        text,
+        None,
+        "With specific-fs: the scheme of the places that are used, as s3.",
+        STORAGE,
+    )
+    data_file_external_weights = Option(
+        "data-file.external-paths.weights",
+        text,
+        None,
+        "With weight-robin: by place, what share of files it gets, as 1,3.",
+        STORAGE,
+    )
     file_suffix_include_compression = Option(
         "file.suffix.include.compression", boolean, False, "Compression in file names.", STORAGE
     )

@@ -78,9 +78,6 @@ _GROUPS: Final[Mapping[str, str]] = {
         " materialized-table.refresh-handler-bytes materialized-table.refresh-handler-description"
         " materialized-table.refresh-mode materialized-table.refresh-status"
     ),
-    "data-file.external-paths closes a table to writers": (
-        "data-file.external-paths.specific-fs data-file.external-paths.strategy data-file.external-paths.weights"
-    ),
     "it is about what another engine calls, reports or waits for after a commit": (
         "commit.callback.#.param tag.callback.#.param metastore.tag-to-partition metastore.tag-to-partition.preview"
         " partition.idle-time-to-report-statistic partition.mark-done-action.custom.class"

@@ -7,11 +7,15 @@ import pytest
 import zstandard
 
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, payload_path, read_payload
+from filestore.catalog.catalog import FileCatalog
 from filestore.table import FileTable
 from logstore.log.marker import CommitMarker, decode_marker, encode_marker
 from lsm.errors import CorruptDataError
+from tests.support.faults import MemoryFileIO
 from tests.support.hostile import HOSTILE, VICTIM, WatchedFileIO, edits
 from tests.support.tables import key_table, messages_of, reopened, rows
+
+BY_TURNS = {"data-file.external-paths.strategy": "round-robin"}
 
 
 def marked(payload: bytes, *, is_pointer: bool = False) -> CommitMarker:
@@ -63,3 +67,19 @@ def test_a_payload_names_files_of_the_table(body: bytes) -> None:
     with pytest.raises(CorruptDataError, match="files of a batch in the log"):
         read_payload(table.store, marked(zstandard.compress(body)))
     assert io.outside == []
+
+
+def test_a_payload_names_files_at_external_places_of_the_table_alone() -> None:
+    """Its own directory below what the opener allows; whoever does not allow it is told."""
+    table = FileCatalog("/w", {"external-paths.allowed": "/x"}, io=MemoryFileIO()).create_table(
+        "db.t", rows((1, 1)).schema, options={"data-file.external-paths": "file:///x", **BY_TURNS}
+    )
+    write = table.new_write(max_sequence_numbers=lambda partition, bucket: 0)
+    write.write(rows((1, 1)))
+    messages = write.prepare_commit()
+    payload = zstandard.compress(json.dumps([each.to_json() for each in messages]).encode())
+    assert read_payload(table.store, marked(payload)).messages == tuple(messages)
+    for allowed in ({}, {"external-paths.allowed": "/y"}):
+        other = FileCatalog("/w", allowed, io=table.store.io).table("db.t")
+        with pytest.raises(CorruptDataError, match=r"a file outside of the table: .file:///x/db\.db/t/"):
+            read_payload(other.store, marked(payload))

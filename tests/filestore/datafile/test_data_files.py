@@ -21,6 +21,7 @@ from filestore.format.statistics import ColumnRange
 from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.file_ranges import key_ranges_of, ranges_of
+from filestore.manifest.new_file_paths import NewFilePaths
 from filestore.options.table_options import TableOptions
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate
@@ -49,7 +50,7 @@ def rolling(
         io=io,
         names=CountedNames(),
         clock=ManualClock(),
-        bucket_dir=BUCKET,
+        place=NewFilePaths(BUCKET),
         schema=schema,
         options=options or options_of(schema),
         level=level,

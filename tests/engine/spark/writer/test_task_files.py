@@ -1,8 +1,10 @@
 """``format("fluvial")``: tasks that write data files themselves, beside tasks that leave their rows to the commit."""
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from engine.spark.writer.task_attempt import TaskAttempt
 from engine.spark.writer.task_files import FilesOfTask, TaskPlan
 from engine.spark.writer.writing_way import FilesBy, TaskShare, WrittenTable, chosen
 from engine.write.batch_part import _Part
+from filestore.catalog.catalog import FileCatalog
 from filestore.maintenance.orphans import find_orphans
 from filestore.snapshot.snapshot import CommitKind
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
@@ -460,3 +463,21 @@ def test_a_table_that_got_a_log_meanwhile_refuses_files_of_tasks(tmp_path: Path,
     commit(StreamSessions(), table, [staged], run="next")
     assert merged_rows(table) == [(1, 1, 1)]
     assert left_behind(table) == set()
+
+
+def test_files_of_an_attempt_at_external_places_are_deleted_with_it(tmp_path: Path) -> None:
+    """Those that it noted; a note names no file outside of the table and its places."""
+    places = {"data-file.external-paths": f"file://{tmp_path}/x", "data-file.external-paths.strategy": "entropy-inject"}
+    catalog = FileCatalog(str(tmp_path / "w"), {"external-paths.allowed": str(tmp_path / "x")})
+    table = catalog.create_table("db.t", SCHEMA, options=places)
+    attempt = TaskAttempt.begin(table.store, "staging/u/1")
+    write = replace(table, store=attempt.named(table.store)).new_write(max_sequence_numbers=lambda partition, bucket: 0)
+    write.write(batch([1, 2], [1, 2]))
+    attempt.note(table.store, write.prepare_commit())
+    note, stranger = tmp_path / "w" / "db.db" / "t" / f"{attempt.place}.files", tmp_path / "x" / "private"
+    stranger.write_text("kept")
+    assert len([*tmp_path.glob("x/db.db/t/**/data-*")]) == 1
+    note.write_text(json.dumps([*json.loads(note.read_text()), str(stranger), "../u"]))
+    attempt.delete(table.store)
+    assert [*tmp_path.glob("x/**/data-*")] == []
+    assert stranger.exists()
