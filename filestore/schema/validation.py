@@ -59,10 +59,10 @@ def check_readable(schema: TableSchema) -> None:
     ):
         raise InvalidInputError(
             f"table cannot be read, its files hold parts of rows that have a key, are deleted or have no ids: "
-            f"option=data-evolution.enabled primary_key={list(schema.primary_keys)} "
+            f"primary_key={list(schema.primary_keys)} "
             f"deletion-vectors.enabled={str(options.deletion_vectors_enabled).lower()} "
             f"row-tracking.enabled={str(options.row_tracking_enabled).lower()} "
-            "fix='use the table with the engine that made it'"
+            "option=data-evolution.enabled value=true fix='use the table with the engine that made it'"
         )
     _check_types(schema.fields)
 

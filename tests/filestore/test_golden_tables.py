@@ -13,7 +13,7 @@ from filestore.read.split_read import read_split
 from filestore.scan.data_split import DataSplit
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import VALUE_KIND, RowKind
 
@@ -145,11 +145,6 @@ def test_old_snapshots_stay_readable() -> None:
     table = open_golden("java-1.4.2/dedup")
     assert lines_of(table, snapshot_id=1) == ["+I|1|1|x", "+I|2|2|y"]
     assert lines_of(table, snapshot_id=2) == ["+I|3|3|null", "+U|2|22|yy"]
-
-
-def test_tables_that_need_more_than_we_write_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="written"):
-        open_golden("paimon-2.0.0-spark/apde").new_write(max_sequence_numbers={})
 
 
 def key_tables() -> Iterator[str]:
