@@ -104,6 +104,8 @@ def test_the_documents_hold_in_every_place(place: Place) -> None:
     assert engine.sql(None, f"CALL sys.verify('{place.name}')", place.catalog).num_rows == 0  # type: ignore[union-attr]
     engine.sql(None, f"DROP TABLE {place.name}", place.catalog)
     assert not place.catalog.table_exists(place.name)
+    if not place.catalog.list_tables("db"):
+        engine.sql(None, "DROP DATABASE db", place.catalog)  # other tests share the metastore
 
 
 def lineage_is_known(place: Place) -> None:

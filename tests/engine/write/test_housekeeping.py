@@ -61,7 +61,7 @@ def test_old_snapshots_go_after_a_commit(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.sweep
 def test_a_day_and_ten_snapshots_are_kept_when_nothing_is_said(tmp_path: Path) -> None:
-    table = daily_table(tmp_path)
+    table = daily_table(tmp_path, num_sorted_run__stop_trigger="99")
     write_days(table, 12)
     Housekeeping(table.store).after_commit()
     assert len(table.store.snapshots.ids()) == 12

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -208,9 +209,16 @@ def test_offsets_that_a_broker_does_not_give_in_time_are_unavailable(
             return impatient.end_offsets(topic, [0]) == {0: 0}
         return False
 
+    def is_stopped() -> bool:
+        states = [
+            each.read_text().rpartition(")")[2].split()[0] for each in Path(f"/proc/{process}/task").glob("*/stat")
+        ]
+        return {*states} == {"T"}
+
     wait_until(is_known, "from now on the client knows the leader")
     os.kill(process, signal.SIGSTOP)
     try:
+        wait_until(is_stopped, "a thread that runs may still answer")
         for look in (impatient.end_offsets, impatient.earliest_offsets, partial(impatient.offsets_at, time_ms=0)):
             with pytest.raises(UnavailableError, match=f"offsets of a topic cannot be listed: topic={topic}"):
                 look(topic, [0])
