@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from engine.checkpoint.saved_checkpoints import CheckpointPlace, keeping
 from engine.read.difference import Difference
 from engine.versions import branches
-from engine.write.unlogged.log_sync import follow_overwrite
+from engine.write.log_sync import follow_overwrite
 from filestore.branch.branches import Branch, DeletedBranch, list_branches, read_branch, rename_branch
 from filestore.branch.fast_forward import FastForward, fast_forward
 from filestore.branch.former_main import MainReplaced

@@ -36,7 +36,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_login import with_given
 from filestore.options.table.common import INT_MAX
 from filestore.options.table.groups import DYNAMIC_BUCKET
-from filestore.options.table.places import external_places
+from filestore.options.table.places import ExternalPlaces, external_places
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_options import options_at
 from filestore.schema.file_fields import has_id_columns, with_id_columns
@@ -305,18 +305,20 @@ class TableStore:
         return own_directories(places, table=split_branch(self.name)[0], table_id=made)
 
     @cached_property
-    def _places(self) -> tuple[str, ...]:
-        return self.places_of(self.options)
+    def _new_files(self) -> tuple[ExternalPlaces, tuple[str, ...]] | None:
+        """The external places of new data files, and the table's own directories there; None: there are none."""
+        places = external_places(self.options)
+        return None if places is None else (places, self.places_of(self.options))
 
     def new_files(self, partition: bytes, bucket: int) -> NewFilePaths:
         """Where new data files of a bucket go. Raises: InvalidInputError, see ``places_of``."""
         bucket_dir = self.bucket_dir(partition, bucket)
-        places = external_places(self.options)
-        if places is None:
+        if self._new_files is None:
             return NewFilePaths(bucket_dir)
+        places, directories = self._new_files
         inner = bucket_dir.removeprefix(f"{self.paths.root}/")
         return NewFilePaths(
-            bucket_dir, outside=[f"{each}/{inner}" for each in self._places], weights=places.weights,
+            bucket_dir, outside=[f"{each}/{inner}" for each in directories], weights=places.weights,
             is_hashed=places.is_hashed,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SEQUENCE_NUMBER: Final = "_SEQUENCE_NUMBER"
 VALUE_KIND: Final = "_VALUE_KIND"
@@ -45,6 +46,18 @@ _SYMBOLS: Final = {
 }
 ROW_KIND_SYMBOLS: Final = pa.array([_SYMBOLS[kind] for kind in sorted(RowKind)], pa.string())
 """The symbols as an Arrow array, indexed by the number of the kind."""
+
+
+def retracts(kinds: pa.Array) -> pa.BooleanArray:
+    """(n,) whether each kind is ``-U`` or ``-D``; null where the kind is.
+
+    Args:
+        kinds: (n,) int8 numbers of kinds.
+    """
+    return pc.equal(pc.bit_wise_and(kinds, _RETRACT), _RETRACT)
+
+
+_RETRACT: Final = pa.scalar(1, pa.int8())  # the bit of -U and -D
 
 
 def repeated_kind(kind: RowKind, count: int) -> pa.Array:

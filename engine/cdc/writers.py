@@ -38,8 +38,8 @@ from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.emptying import empty_before
 from engine.write.session import Upkeep, WriteSession, compact_here
-from engine.write.truncation.emptying import empty_before
 from engine.write.unavailable.filling import Refuse
 from filestore.commit.table_commit import CommitResult
 from filestore.compact.task import CompactionTask

@@ -98,10 +98,18 @@ class RowLetters:
             consumer.close()
 
 
-def _produced(producer: Producer, topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+def _produced(
+    producer: Producer,
+    topic: str | None,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes]],
+    **options: Any,
+) -> None:
+    """Give a record to a producer, when its queue has room. Raises: KafkaException."""
     while True:
         try:
-            producer.produce(topic, value, key, headers=headers)
+            producer.produce(topic, value, key, headers=list(headers), **options)
             producer.poll(0)
         except BufferError:  # the queue is full: give it time to drain
             producer.poll(0.1)
@@ -199,17 +207,11 @@ class DeadLetters:
         """Send one letter. Raises: FluvialError."""
         producer = self._producer = self._producer or self._properties.plain_producer(self._notes)
         done = partial(self._delivered, headers, is_alone)  # the client's report is without headers
-        while True:
-            try:
-                producer.produce(self._topic, value, key, headers=list(headers), on_delivery=done)
-                producer.poll(0)
-            except BufferError:  # the queue is full: give it time to drain
-                producer.poll(0.1)
-                continue
-            except KafkaException as error:
-                if not self._keeps(error.args[0], (key, value, headers), is_cut=True):
-                    raise self._error(error) from error
-            return
+        try:
+            _produced(producer, self._topic, key, value, headers, on_delivery=done)
+        except KafkaException as error:
+            if not self._keeps(error.args[0], (key, value, headers), is_cut=True):
+                raise self._error(error) from error
 
     def _error(self, error: KafkaError | KafkaException) -> FluvialError:
         needs = [topic_right("Write", str(self._topic))]

@@ -100,12 +100,11 @@ def upserts(rows: pa.RecordBatch, kinds: pa.Array, store: TableStore) -> tuple[p
     options = store.options
     if options.merge_engine != "deduplicate" or options.ignore_delete or options.ignore_update_before:
         is_left_out = is_old
-    elif options.sequence_fields:
-        is_left_out = np.zeros(len(is_old), np.bool_)
     else:
-        order, starts = key_order([rows.column(name) for name in store.schema.primary_keys], presorted=False)
         is_left_out = np.zeros(len(is_old), np.bool_)
-        is_left_out[order[:-1][~starts[1:]]] = True
-        is_left_out &= is_old
+        if not options.sequence_fields:
+            order, starts = key_order([rows.column(name) for name in store.schema.primary_keys], presorted=False)
+            is_left_out[order[:-1][~starts[1:]]] = True
+            is_left_out &= is_old
     kept = pa.array(~is_left_out)
     return rows.filter(kept), pa.array(np.where(is_old, RowKind.DELETE, numbers).astype(np.int8)).filter(kept)

@@ -9,7 +9,7 @@ from engine.log.table_log import ignored_options
 from engine.monitor.symptom import Severity, Symptom
 from engine.runtime.units import many_text
 from engine.table import Table
-from engine.write.unlogged.log_sync import wants_changes
+from engine.write.log_sync import wants_changes
 from filestore.changelog.log_gap import LogGap, log_gap
 from filestore.evolution.stored_login import StoredLogin
 from filestore.layout.file_names import EXTERNAL_OPTIONS

@@ -85,7 +85,7 @@ def is_raised_in(error: BaseException, kind: type[BaseException]) -> bool:
 
 
 def raised_by_expression(error: BaseException) -> str | None:
-    """What ``raise_error`` of an expression says in the error of a job or statement; None: it failed otherwise."""
+    """The message of an expression's ``raise_error`` in the error of a job or statement; None: another failure."""
     _, mark, text = str(error).partition(_USER_RAISED)  # the error of a job has no condition of its own
     return text.partition("\n")[0].partition(" SQLSTATE:")[0].strip() if mark else None
 

@@ -28,6 +28,7 @@ from engine.system_tables.names import is_system_table
 from engine.types.quoting import quoted
 from engine.types.spark_types import described_schema, sql_type
 from engine.types.text_length import limit_of
+from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -162,7 +163,7 @@ class _ServedSessions(Proxy):
 
     @called
     def get(self, handle: Any) -> "_ServedSession | None":
-        """Java's."""
+        """Implements ``Map.get``: the session of a handle; None: there is none."""
         own = self._own.get(handle)
         if own is None:
             return None
@@ -170,14 +171,14 @@ class _ServedSessions(Proxy):
 
     @called
     def values(self) -> Any:
-        """Java's: py4j has another method of this name."""
+        """Implements ``Map.values``, because py4j's own method of this name hides Java's."""
         return self.inside.called(self._own, "values", "map of sessions")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("java.util.Map",)
 
@@ -197,14 +198,14 @@ class _ServedSession(Proxy):
 
     @called
     def getSchemas(self, catalog: str | None, schema: str | None) -> Any:
-        """Hive's."""
+        """Implements ``HiveSession.getSchemas``."""
         if not self._is_ours(catalog):
             return self._own.getSchemas(catalog, schema)
         return self._rows(_SCHEMA_COLUMNS, self._listing.schemas(schema))
 
     @called
     def getTables(self, catalog: str | None, schema: str | None, table: str | None, kinds: Any) -> Any:
-        """Hive's."""
+        """Implements ``HiveSession.getTables``."""
         if not self._is_ours(catalog):
             return self._own.getTables(catalog, schema, table, kinds)
         wanted = None if kinds is None else {str(each).upper() for each in kinds}
@@ -217,7 +218,7 @@ class _ServedSession(Proxy):
 
     @called
     def getColumns(self, catalog: str | None, schema: str | None, table: str | None, column: str | None) -> Any:
-        """Hive's."""
+        """Implements ``HiveSession.getColumns``."""
         if not self._is_ours(catalog):
             return self._own.getColumns(catalog, schema, table, column)
         found = [*self._listing.columns(schema, table, column)]
@@ -228,7 +229,7 @@ class _ServedSession(Proxy):
 
     @called
     def getPrimaryKeys(self, catalog: str | None, schema: str | None, table: str | None) -> Any:
-        """Hive's."""
+        """Implements ``HiveSession.getPrimaryKeys``."""
         if not self._is_ours(catalog):
             return self._own.getPrimaryKeys(catalog, schema, table)
         return self._rows(_KEY_COLUMNS, self._listing.keys(schema, table))
@@ -237,7 +238,7 @@ class _ServedSession(Proxy):
         return getattr(self._own, name)
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.hive.service.cli.session.HiveSession",)
 
@@ -270,7 +271,10 @@ def _fields(columns: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CatalogListing:
-    """What a catalog has, as rows of JDBC's ``DatabaseMetaData``. Patterns have ``%`` and ``_``; None: all."""
+    """Databases, tables, columns and keys of a catalog, as rows of JDBC's ``DatabaseMetaData``.
+
+    Patterns have ``%`` and ``_``; None: all.
+    """
 
     catalog: Catalog
     system_schema: Callable[[str], T.StructType]  # of a system table, by its quoted name
@@ -279,35 +283,41 @@ class CatalogListing:
         """Databases."""
         return [(name, _NO_CATALOG) for name in shown_databases(self.catalog) if is_like(name, schema)]
 
-    def tables(self, schema: str | None, table: str | None) -> list[Row]:
+    def tables(self, database_like: str | None, table_like: str | None) -> list[Row]:
         """Tables with their comments."""
         found: list[Row] = []
-        for database, name in self._names(schema, table):
-            whole = f"{database}.{name}"
-            comment = None if is_system_table(self.catalog, whole) else self.catalog.described(whole).schema.comment
+        for database, name in self._names(database_like, table_like):
+            schema = self._schema(database, name)
+            comment = schema.comment if schema else None
             found.append(_table_row(database, name, "TABLE", comment or ""))
         return found
 
-    def columns(self, schema: str | None, table: str | None, column: str | None) -> list[Row]:
+    def columns(self, database_like: str | None, table_like: str | None, column_like: str | None) -> list[Row]:
         """Columns in the order of their tables."""
         found: list[Row] = []
-        for database, name in self._names(schema, table):
-            whole = f"{database}.{name}"
-            if is_system_table(self.catalog, whole):
-                made = self.system_schema(f"{quoted(database)}.{quoted(name)}")
-            else:
-                made = T.StructType(list(map(_field_of, self.catalog.described(whole).schema.fields)))
-            found += column_rows(database, name, made, column)
+        for database, name in self._names(database_like, table_like):
+            schema = self._schema(database, name)
+            made = (
+                T.StructType(list(map(_field_of, schema.fields)))
+                if schema
+                else self.system_schema(f"{quoted(database)}.{quoted(name)}")
+            )
+            found += column_rows(database, name, made, column_like)
         return found
 
-    def keys(self, schema: str | None, table: str | None) -> list[Row]:
+    def keys(self, database_like: str | None, table_like: str | None) -> list[Row]:
         """Columns of primary keys."""
         found: list[Row] = []
-        for database, name in self._names(schema, table):
-            whole = f"{database}.{name}"
-            keys = () if is_system_table(self.catalog, whole) else self.catalog.described(whole).schema.primary_keys
+        for database, name in self._names(database_like, table_like):
+            schema = self._schema(database, name)
+            keys = schema.primary_keys if schema else ()
             found += [(_NO_CATALOG, database, name, key, number, None) for number, key in enumerate(keys, 1)]
         return found
+
+    def _schema(self, database: str, name: str) -> TableSchema | None:
+        """The stored schema of a table; None: a system table."""
+        whole = f"{database}.{name}"
+        return None if is_system_table(self.catalog, whole) else self.catalog.described(whole).schema
 
     def _names(self, schema: str | None, table: str | None) -> Iterator[tuple[str, str]]:
         for database in shown_databases(self.catalog):

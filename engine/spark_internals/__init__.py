@@ -1,1 +1,1 @@
-"""What is not public in PySpark, py4j and Spark's JVM. No other package names a member of it."""
+"""Access to non-public members of PySpark, py4j and Spark's JVM; no other package names such a member."""

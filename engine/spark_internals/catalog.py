@@ -1,4 +1,4 @@
-"""What a catalog in Python needs of Spark's JVM that is not public.
+"""The non-public members of Spark's JVM that a catalog in Python needs.
 
 What Spark calls a catalog, a table or a parser are interfaces, which py4j lets Python implement. How a session gets
 them is not public without a jar: the map of a session's catalogs, the field that holds its parser, its extensions.

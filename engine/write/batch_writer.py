@@ -4,7 +4,7 @@
 2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot
    knows is of the same batch, begun by an earlier run (its files are adopted), of a batch job that died (its files are
    committed for it: no later run will), or of another query (refused).
-3. What bypassed the log before, as an overwrite, goes into it, or a record says so: see ``unlogged``.
+3. What bypassed the log before, as an overwrite, goes into it, or a record says so: see ``log_sync``.
 4. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
 5. One commit makes all files and the log offsets visible.
 
@@ -25,12 +25,12 @@ from engine.log.table_log import OrphanPolicy, TableLog
 from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, committable, warn_of_kept_updates
+from engine.write.dead_rows import correct_dead_rows
 from engine.write.event_time import watermark_of
+from engine.write.log_sync import LogSync, of_lost_snapshot
 from engine.write.renumber import headrooms, renumbered, superseded
 from engine.write.turns.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
 from engine.write.turns.ticket_queue import Turn
-from engine.write.unlogged.dead_rows import correct_dead_rows
-from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
 from filestore.changelog.log_gap import is_sync_user, log_gap
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.guards import published_buckets

@@ -30,10 +30,10 @@ from engine.runtime.trace.trigger_times import TriggerTimes
 from engine.types.spark_types import as_spelled, cast_frame, fields_of_frame
 from engine.write.batch_writer import NO_PROPERTIES
 from engine.write.driver.choice import runner_of_sink
+from engine.write.emptying import empty_before, place_of_truncate, rows_behind, sending_letters
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
-from engine.write.truncation.detection import TruncatedBatchError
-from engine.write.truncation.emptying import empty_before, place_of_truncate, rows_behind, sending_letters
+from engine.write.truncates import TruncatedBatchError
 from engine.write.unavailable.filling import Refuse
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules

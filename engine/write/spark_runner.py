@@ -17,7 +17,7 @@ from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
 from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
-from engine.write.truncation.detection import IS_TRUNCATED, TruncatedBatchError, failing_when_truncated
+from engine.write.truncates import IS_TRUNCATED, TruncatedBatchError, failing_when_truncated
 from engine.write.unavailable.filling import Refuse
 from engine.write.unavailable.moved_rows import MovedBetweenTasksError
 from filestore.compact.task import CompactionTask

@@ -340,9 +340,7 @@ def _candidates(store: TableStore, members: Sequence[Snapshot]) -> Iterator[Expi
 
 def _left(store: TableStore, oldest: Snapshot) -> tuple[FileSize, ...]:
     """Files that the oldest snapshot's commit removed; Java keeps them for the changelog of the previous snapshot."""
-    options = store.options
-    ages = options.changelog_num_retained_min, options.changelog_num_retained_max, options.changelog_time_retained_ms
-    if ages == (None, None, None):
+    if not store.options.keeps_changelogs:
         return ()
     with suppress(FileNotFoundError):  # an interrupted expiry has begun with this one
         return tuple(each for each in removed_files(store, oldest) if store.io.exists(each.path))
@@ -403,9 +401,10 @@ def _goes_too(store: TableStore, reference: LiveReference, found: "_Ends") -> bo
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:
     deciders = remaining.about(step.snapshot.id, is_last=True)
     used = references.used_about(deciders, with_data=bool(step.data or step.changelog))
-    before = remaining.about(step.snapshot.id - 1, is_last=True)
-    of_left = references.used_about(before) if step.left else set()
-    left = [each for each in step.left if each.path not in of_left]
+    left = step.left
+    if left:
+        used_before = references.used_about(remaining.about(step.snapshot.id - 1, is_last=True))
+        left = tuple(each for each in left if each.path not in used_before)
     return replace(
         step,
         data=(*left, *(each for each in step.data if each.path not in used)),

@@ -17,6 +17,7 @@ from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Not, Predicate, columns_of
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
+from lsm.row_kind import retracts
 
 EXAMPLES: Final = 3
 """Most rows that a message shows."""
@@ -55,10 +56,7 @@ class RowRule:
             kinds: (n,) int8 kinds; None: all are inserts.
         """
         broken = filter_mask(Not(part=self.predicate), rows).fill_null(False)
-        return broken if kinds is None else pc.and_(broken, pc.equal(pc.bit_wise_and(kinds, _RETRACT), 0))
-
-
-_RETRACT: Final = pa.scalar(1, pa.int8())  # the bit of -U and -D
+        return broken if kinds is None else pc.and_not(broken, retracts(kinds))
 
 
 def check_rules(schema: TableSchema) -> tuple[RowRule, ...]:

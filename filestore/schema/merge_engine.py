@@ -18,7 +18,7 @@ from lsm.errors import InvalidInputError
 from lsm.merge.merge_function import Deduplicate, FirstRow, RowMerge
 from lsm.merge.partial_update import PartialUpdate, SequenceGroup
 from lsm.merge.row_count import ROW_COUNT, RowCountSum
-from lsm.row_kind import RowKind
+from lsm.row_kind import RowKind, retracts
 
 
 def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> RowMerge:
@@ -151,7 +151,7 @@ def without_old_values(
     Readers begin such an insert with what the delete carries, so it carries nulls where it may.
     """
     if options.merge_engine == "partial-update" and not sequence_groups(schema, options):
-        cleared = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 1)
+        cleared = retracts(kinds)
     elif options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete:
         cleared = pc.equal(kinds, int(RowKind.DELETE))
     else:

@@ -40,11 +40,11 @@ class Retention:
         Counts include the snapshots that are there. What of these options is not given is as that of snapshots.
         Source: Paimon CoreOptions, ExpireConfig.
         """
+        if not options.keeps_changelogs:
+            return self
         least, most, age_ms = (
             options.changelog_num_retained_min, options.changelog_num_retained_max, options.changelog_time_retained_ms
         )  # fmt: skip
-        if least is most is age_ms is None:
-            return self
         most = max(self.max_count, most or options.snapshot_num_retained_max)
         return replace(
             self,

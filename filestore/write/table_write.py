@@ -32,7 +32,7 @@ from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_
 from lsm.byte_sizes import pieces_within
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
-from lsm.row_kind import VALUE_KIND_FIELD, RowKind, repeated_kind
+from lsm.row_kind import VALUE_KIND_FIELD, RowKind, repeated_kind, retracts
 
 _MANY: Final = 16  # buckets; fewer are finished sooner than threads start, and in one order
 _MOST_THREADS: Final = 4
@@ -259,7 +259,7 @@ class TableWrite:
         """Leave out what the table ignores: other readers would take ignored retracts for real ones."""
         options = self._table.options
         if options.ignore_delete:
-            kept = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 0)
+            kept = pc.invert(retracts(kinds))
         elif options.ignore_update_before:
             kept = pc.not_equal(kinds, int(RowKind.UPDATE_BEFORE))
         else:

@@ -44,7 +44,7 @@ from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind, retracts
 
 
 class TooManyBadError(RefusedRecordError):
@@ -208,8 +208,7 @@ class ChangeRows:
     ) -> tuple[pa.RecordBatch, IndexArray, list[BadRecord]]:
         """The rows that rules let through, their records, and the records that they send to the dead letters."""
         kinds = pc.index_in(rows.column(ROW_KIND_COLUMN), value_set=ROW_KIND_SYMBOLS).cast(pa.int8())
-        codes = kinds.to_numpy(zero_copy_only=False)
-        self.held.rows += int((codes % 2 == 0).sum())
+        self.held.rows += rows.num_rows - retracts(kinds).true_count
         is_kept = np.ones(rows.num_rows, np.bool_)
         reasons: dict[int, str] = {}
         for rule, condition in self.rules:

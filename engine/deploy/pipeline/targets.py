@@ -36,6 +36,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from engine.versions.expectations import condition_columns
 from engine.write.sink import StreamSink, sink
+from filestore.predicate.row_rules import EXAMPLES
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError
 
@@ -127,11 +128,8 @@ def _breaking(
 
 def _examples(frame: DataFrame, rule: Expectation, breaks: Column, schema: TableSchema) -> list[object]:
     shown = [name for name in frame.columns if name in {*schema.primary_keys, *condition_columns(rule.condition)}]
-    rows = frame.filter(breaks).select(*map(F.col, map(quoted, shown or frame.columns))).limit(_SHOWN).collect()
+    rows = frame.filter(breaks).select(*map(F.col, map(quoted, shown or frame.columns))).limit(EXAMPLES).collect()
     return [each.asDict() for each in rows]
-
-
-_SHOWN: Final = 3
 
 
 def _letters(source: KafkaSourceOptions | None, table: Table) -> RowLetters | None:

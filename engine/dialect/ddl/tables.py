@@ -30,7 +30,7 @@ from engine.dialect.grammar.statements import (
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE, texts_table
-from engine.write.unlogged.log_sync import follow_overwrite
+from engine.write.log_sync import follow_overwrite
 from filestore.analysis.analysis import analyze
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets

@@ -222,7 +222,8 @@ def tokens_of(source: SourceText) -> list[Token]:
         raise _unreadable(source, error) from error
     if len(tokens) > MAX_STATEMENT_WORDS:
         raise _too_long(f"words={len(tokens)} most={MAX_STATEMENT_WORDS}")
-    names = tokens if tokens and tokens[0].text.upper() not in _WITH_FREE_TEXT else []
+    has_sign = "#" in source.text and tokens and tokens[0].text.upper() not in _WITH_FREE_TEXT
+    names = tokens if has_sign else []
     for before, sign, name in zip(names, names[1:], names[2:], strict=False):
         if sign.token_type is TokenType.HASH and before.end + 1 == sign.start and sign.end + 1 == name.start:
             raise source.problem(
@@ -253,7 +254,7 @@ def read_options(cursor: Cursor) -> dict[str, str]:
 
 
 def read_set_options(cursor: Cursor) -> dict[str, str]:
-    """What follows SET: options in parentheses, or one alone, as ``SET 'change-tracking' = 'false'``."""
+    """The options behind SET: in parentheses, or one alone, as ``SET 'change-tracking' = 'false'``."""
     if cursor.sees_string():
         _, _, key, value = _read_option(cursor)
         return {key: value}

@@ -164,7 +164,7 @@ def read_use(cursor: Cursor) -> Use:
 
 
 def read_set(cursor: Cursor) -> SetSetting | None:
-    """What follows SET; None when it is a setting of Spark's."""
+    """The statement behind SET; None when it is a setting of Spark's."""
     if cursor.at_end():
         return SetSetting(key=None, value=None)
     is_sparks = not _is_ours(cursor)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, parse_duration_ms
 from engine.table import Table
-from engine.write.unlogged.log_sync import follow_overwrite
+from engine.write.log_sync import follow_overwrite
 from filestore.maintenance.partition_expiry import ExpiryStrategy, PartitionClock, expired_partitions
 from filestore.maintenance.partitions import (
     PartitionState,

@@ -94,7 +94,7 @@ def _holders(table: Table) -> Iterator[Row]:
 
 
 def _planned(table: Table) -> Iterator[Row]:
-    """What ``_holders`` and the expiry would do, each behind those before it; nothing is deleted."""
+    """The rows that ``_holders`` and the expiry would return, each after those before it; nothing is deleted."""
     store = table.store
     gone: set[tuple[ReferenceKind, str]] = set()
 

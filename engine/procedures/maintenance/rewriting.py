@@ -10,7 +10,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
 from engine.table_versions import restore_rows
-from engine.write.unlogged.log_sync import follow_overwrite
+from engine.write.log_sync import follow_overwrite
 from filestore.commit.table_commit import TableCommit
 from filestore.maintenance.bucket_count import align_bucket_count, set_bucket_count
 from filestore.maintenance.index_rewriting import write_indexes

@@ -8,7 +8,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
 from engine.versions.audit import publish
 from engine.versions.branches import delete_branch
-from engine.write.unlogged.log_sync import follow_overwrite
+from engine.write.log_sync import follow_overwrite
 
 _PUBLISHED: Final = pa.schema(
     [

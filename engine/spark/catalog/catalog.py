@@ -329,7 +329,7 @@ class CatalogProxy(Proxy):
         return False
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.catalog.StagingTableCatalog",

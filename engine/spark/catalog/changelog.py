@@ -76,7 +76,7 @@ class ChangelogProxy(Proxy):
         return table.newScanBuilder(self.inside.options({**given, **self._options}))
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.catalog.Changelog",)
 

@@ -109,7 +109,7 @@ class ParserProxy(Proxy):
         return self.base.parseDataType(text)
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (PARSER,)
 
@@ -213,7 +213,7 @@ class ParserBuilder(Proxy):
         return self._make(session, parser)
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("scala.Function2",)
 
@@ -233,7 +233,7 @@ class AnalyzerBuilder(Proxy):
         return self.inside.no_check()
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("scala.Function1",)
 

@@ -56,7 +56,7 @@ class StatementProcedure(Proxy):
         return self.inside.one(None if frame is None else ResultScan(self.inside, frame))
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure",
@@ -87,6 +87,6 @@ class ResultScan(Proxy):
         return "result of a statement of Fluvial"
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.read.LocalScan",)

@@ -101,7 +101,7 @@ class ScanBuilderProxy(FilteredBySpark):
         )
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns",
@@ -290,6 +290,6 @@ class ScanProxy(Proxy):
         return self._asked("columnarSupportMode")
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.read.SupportsReportStatistics",)

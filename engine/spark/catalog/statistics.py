@@ -57,7 +57,7 @@ class ScanStatistics(Proxy):
         return made
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.read.Statistics",)
 
@@ -108,7 +108,7 @@ class _ColumnStatistics(Proxy):
         return optional.of(value)
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.read.colstats.ColumnStatistics",)
 

@@ -191,7 +191,7 @@ class TableProxy(Proxy):
         return () if self._table is None else self._table.schema.partition_keys
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.catalog.SupportsRead",
@@ -242,7 +242,7 @@ class StagedTableProxy(TableProxy):
         return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomTaskMetric"), [])
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             *TableProxy.Java.implements,

@@ -82,7 +82,7 @@ class WriteBuilderProxy(Proxy):
         return self.build().toStreaming()
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.write.SupportsOverwriteV2",

@@ -25,7 +25,7 @@ from engine.write.driver.frame_rows import collect_rows
 from engine.write.driver.source_rows import read_rows, scan_of
 from engine.write.local_merge import LocalMerge
 from engine.write.spark_runner import SparkRunner, losing_as_conflict
-from engine.write.truncation.detection import check_not_truncated
+from engine.write.truncates import check_not_truncated
 from engine.write.unavailable.filling import Refuse
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage

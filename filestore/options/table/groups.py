@@ -109,6 +109,12 @@ class TableValues(
         return self.log_changelog_mode == "all" and self.changelog_producer == "lookup"
 
     @property
+    def keeps_changelogs(self) -> bool:
+        """Whether changes have a retention of their own: an option ``changelog.*-retained*`` is set."""
+        own = self.changelog_num_retained_min, self.changelog_num_retained_max, self.changelog_time_retained_ms
+        return any(each is not None for each in own)
+
+    @property
     def log_takes_old_rows(self) -> bool:
         """Whether the writer of an update must also give the row before it."""
         return self.log_changelog_mode == "all" and not self.log_is_exact

@@ -70,7 +70,7 @@ def test_a_payload_names_files_of_the_table(body: bytes) -> None:
 
 
 def test_a_payload_names_files_at_external_places_of_the_table_alone() -> None:
-    """Its own directory below what the opener allows; whoever does not allow it is told."""
+    """Its own directory below what the opener allows; a reader that does not allow it gets an error."""
     table = FileCatalog("/w", {"external-paths.allowed": "/x"}, io=MemoryFileIO()).create_table(
         "db.t", rows((1, 1)).schema, options={"data-file.external-paths": "file:///x", **BY_TURNS}
     )

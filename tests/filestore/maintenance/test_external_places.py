@@ -346,7 +346,7 @@ def test_an_id_in_a_schema_leads_nowhere(made: str) -> None:
 
 
 def test_a_table_of_another_warehouse_is_no_place() -> None:
-    """A place of the name that is itself a table: its files are another table's, whoever names them."""
+    """A directory of the table's name that is itself a table keeps its files, also those that this one names."""
     io = MemoryFileIO()
     catalog = catalog_of_places(io, allowed="/x")
     table = made_outside(catalog, "keyed", "round-robin")

@@ -112,7 +112,7 @@ class ChangedScan(ScanProxy, FilteredBySpark):
         return self._python_scan.toBatch()
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             *ScanProxy.Java.implements,
@@ -136,6 +136,6 @@ class _Batch(Proxy):
         return self._scan.of_now().createReaderFactory()
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.read.Batch",)

@@ -38,7 +38,7 @@ class RowLevelBuilder(Proxy):
         return self._operation
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.write.RowLevelOperationBuilder",)
 
@@ -176,7 +176,7 @@ class RowLevelChange(Proxy):
         clear_staged(self._table.store, self._user)
 
     class Java:
-        """What py4j looks for."""
+        """The interfaces that py4j implements with this object."""
 
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.write.RowLevelOperation",

@@ -87,7 +87,7 @@ def test_four_processes(warehouse: Warehouse, kind: str) -> None:
         )
         for number in range(_PROCESSES)
     ]
-    for each in running:  # one that is told to go before the others are there has no one beside it
+    for each in running:  # start only when all are ready, or the first ones run without contention
         assert each.stdout is not None
         assert each.stdout.readline() == "ready\n"
     with ThreadPoolExecutor(_PROCESSES) as pool:

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.write.unlogged import log_sync
-from engine.write.unlogged.log_sync import LogSync, complete_log
+from engine.write import log_sync
+from engine.write.log_sync import LogSync, complete_log
 from filestore.changelog.log_gap import log_gap
 from filestore.evolution.schema_change import SetOption
 from lsm.errors import ConflictError

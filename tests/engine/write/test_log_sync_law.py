@@ -15,8 +15,8 @@ import pytest
 from engine import Catalog
 from engine.log.log_rows import log_rows
 from engine.table import Table
-from engine.write.unlogged import log_sync
-from engine.write.unlogged.log_sync import complete_log
+from engine.write import log_sync
+from engine.write.log_sync import complete_log
 from filestore.changelog.log_gap import log_gap
 from filestore.maintenance.partitions import drop_partitions, list_partitions
 from filestore.maintenance.rewriting import restore

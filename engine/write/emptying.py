@@ -19,7 +19,7 @@ from engine.spark_internals.session import is_shuffled
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.session import LocalRunner, Upkeep, WriteSession
-from engine.write.truncation.detection import truncate_places
+from engine.write.truncates import truncate_places
 from filestore.commit.table_commit import TableCommit
 from filestore.options.table_options import TableOptions
 from filestore.table import FileTable
