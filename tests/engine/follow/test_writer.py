@@ -232,6 +232,25 @@ def test_the_queue_gives_each_number_once_and_in_order(calls: list[tuple[int, in
     assert queue.row_count == len(queue.waiting)
 
 
+@pytest.mark.parametrize("end", ["dropped", "replaced", "branch deleted"])
+def test_a_writer_whose_table_is_no_longer_there_says_so_at_its_end(
+    catalog: Catalog, options: dict[str, str], end: str
+) -> None:
+    """Who waits for no answer would lose the rows without a word."""
+    table = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options=options)
+    table.write(one_row(1))
+    branch = table.branches.create("b", snapshot_id=1, log="log.kafka.bootstrap.servers" in options)
+    opened = catalog.table(f"db.t$branch_{branch.name}") if end == "branch deleted" else table
+    with pytest.raises(InvalidInputError, match="db.t"), opened.writer("w") as writer:
+        if end == "dropped":
+            catalog.drop_table("db.t")
+        elif end == "replaced":
+            table.branches.replace_main("b")
+        else:
+            table.branches.delete("b")
+        writer.write(one_row(2))
+
+
 def test_rows_that_are_visible_are_not_refused_because_their_table_was_renamed_since(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
