@@ -52,6 +52,9 @@ class _Kept:
         """Made by the table."""
         self._table = table
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._table.files.name!r})"
+
     @property
     def _store(self) -> TableStore:
         """The stored table. Raises: InvalidInputError: the opened table was dropped or renamed."""
@@ -434,7 +437,9 @@ class Savepoints(_Kept):
 
 
 def snapshot_history(store: TableStore, limit: int | None = None) -> Sequence[Snapshot]:
-    """The snapshots of a table, newest first, at most ``limit`` of them."""
+    """The snapshots of a table, newest first, at most ``limit`` of them. Raises: InvalidInputError: it is negative."""
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"a number of snapshots is 0 or more: limit={limit} fix='leave it out for all'")
     ids = sorted(store.snapshots.line().ids, reverse=True)
     found = map(store.snapshots.find, ids if limit is None else ids[:limit])
     return [each for each in found if each is not None]  # one may expire meanwhile
