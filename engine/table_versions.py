@@ -313,12 +313,13 @@ class Branches(_Kept, Generic[TableT]):
             follow_overwrite(self._table.files)
         return done
 
-    def fast_forward(self, name: str, *, force: bool = False) -> FastForward:
+    def fast_forward(self, name: str, *, force: bool = False, dry_run: bool = False) -> FastForward:
         """Publish a branch's snapshots, tags and schemas in main, under the same numbers.
 
         Args:
             name: of the branch.
             force: remove the snapshots that main has committed since the branch began.
+            dry_run: change nothing, and return the ids of a fast-forward of now.
 
         Returns:
             Ids of the published snapshots, ascending, and of the removed ones.
@@ -327,8 +328,9 @@ class Branches(_Kept, Generic[TableT]):
             ConflictError: main has snapshots of its own since the branch began.
             InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
         """
-        done = fast_forward(self._store, name, force=force)
-        follow_overwrite(self._table.files)
+        done = fast_forward(self._store, name, force=force, dry_run=dry_run)
+        if not dry_run:
+            follow_overwrite(self._table.files)
         return done
 
     def replace_main(self, name: str, *, force: bool = False, dry_run: bool = False) -> MainReplaced:

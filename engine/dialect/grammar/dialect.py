@@ -172,9 +172,7 @@ class FluvialParser(SparkParser):
         twice = [key for key, value in added.items() if options.get(key, value) != value]
         if twice:
             start, stop = table.meta[_SPAN]
-            raise self._source().problem(
-                f"{_GIVEN_TWICE}{twice[0]}", start, stop, OwnSyntaxError
-            )
+            raise self._source().problem(f"{_GIVEN_TWICE}{twice[0]}", start, stop, OwnSyntaxError)
         table.meta[_OPTIONS] = {**options, **added}
         table.meta[_HINTS] = [*table.meta.get(_HINTS, []), *other.meta.get(_HINTS, [])]
 

@@ -14,7 +14,14 @@ from sqlglot import Token, TokenType, exp
 from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
 from engine.dialect.grammar.create_grammar import read_create, read_replace
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.dialect import check_begins, has_options, misplaced_hint, parse_expression, parse_query, tokens_of
+from engine.dialect.grammar.dialect import (
+    check_begins,
+    has_options,
+    misplaced_hint,
+    parse_expression,
+    parse_query,
+    tokens_of,
+)
 from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.show_grammar import (
     read_analyze,

@@ -349,7 +349,10 @@ def test_a_wall_clock_is_of_its_moment_or_of_an_earlier_one_that_it_shows_twice(
         ),
         ({"savepoint.create-interval": "30"}, "without a unit is milliseconds: option=savepoint.create-interval"),
         ({"tag.default-time-retained": "7"}, "without a unit is milliseconds: option=tag.default-time-retained"),
-        ({"snapshot.time-retained": "5"}, "milliseconds: option=snapshot.time-retained value=5 fix='write the unit, as"),
+        (
+            {"snapshot.time-retained": "5"},
+            "milliseconds: option=snapshot.time-retained value=5 fix='write the unit",
+        ),
         ({"changelog.time-retained": " 7 "}, "without a unit is milliseconds: option=changelog.time-retained"),
         ({"consumer.expiration-time": "9"}, "without a unit is milliseconds: option=consumer.expiration-time"),
         ({"partition.expiration-time": "7"}, "without a unit is milliseconds: option=partition.expiration-time"),

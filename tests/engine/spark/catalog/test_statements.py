@@ -348,7 +348,9 @@ def test_texts_that_spark_keeps_take_options_and_versions(spark: SparkSession, s
     assert hidden.properties[CHANGES_KEY] == "none"
     for opened in (f"STREAM {name}", f"STREAM({name})"):
         mode = "/*+ OPTIONS('scan.mode'='from-snapshot', 'scan.snapshot-id'='2') */"
-        query = spark.sql(f"SELECT id FROM {opened} {mode}").writeStream.format("memory").queryName("kept_stream").start()
+        query = (
+            spark.sql(f"SELECT id FROM {opened} {mode}").writeStream.format("memory").queryName("kept_stream").start()
+        )
         query.processAllAvailable()
         query.stop()
         assert [row[0] for row in spark.table("kept_stream").collect()] == [2]
