@@ -15,8 +15,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from engine.lineage.store.disks import is_on_shared_disk
-from engine.lineage.store.store import DIRECTORY
 from filestore.io.file_io import FileIO, RandomNames
 from filestore.io.object_store import is_remote_path, under_lock
 from filestore.layout.file_names import is_below
@@ -80,6 +78,8 @@ class LineageSettings:
     @property
     def queue_path(self) -> str:
         """Directory of records that wait for the store."""
+        from engine.lineage.store.store import DIRECTORY
+
         return f"{self.warehouse}/{DIRECTORY}/{QUEUE}"
 
     @property
@@ -281,6 +281,8 @@ def names_place(given: Mapping[str, str]) -> bool:
 
 
 def _storage(catalog: OpenCatalog) -> Storage:
+    from engine.lineage.store.disks import is_on_shared_disk
+
     if is_remote_path(catalog.warehouse):
         return Storage.OBJECTS
     return Storage.SHARED if is_on_shared_disk(catalog.warehouse) else Storage.LOCAL
@@ -310,4 +312,6 @@ def _without_login(url: str) -> str:
 
 
 def _path(warehouse: str) -> str:
+    from engine.lineage.store.store import DIRECTORY
+
     return f"{warehouse}/{DIRECTORY}/catalog.json"
