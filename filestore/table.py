@@ -86,7 +86,7 @@ class FileTable(TableView):
 
         Raises:
             InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature. Or a
-                link leads out of its directory, see ``Links``.
+                link leads out of its directory, see ``LinksOut``.
         """
         io = io or LocalFileIO()
         main = main_branch(io, root)
