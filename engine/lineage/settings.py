@@ -15,8 +15,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from engine.lineage.store.disks import is_on_shared_disk
-from engine.lineage.store.store import DIRECTORY, SQLITE_FILE
 from filestore.io.file_io import FileIO, RandomNames
 from filestore.io.object_store import is_remote_path, under_lock
 from filestore.layout.file_names import is_below
@@ -81,6 +79,8 @@ class LineageSettings:
     @property
     def queue_path(self) -> str:
         """Directory of records that wait for the store."""
+        from engine.lineage.store.store import DIRECTORY
+
         return f"{self.warehouse}/{DIRECTORY}/{QUEUE}"
 
     @property
@@ -138,6 +138,8 @@ def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
 
     Raises: InvalidInputError: its file or a link in it leads elsewhere than its opener allows.
     """
+    from engine.lineage.store.store import DIRECTORY, SQLITE_FILE
+
     found = read_stored_options(catalog.file_io, catalog.warehouse)
     if found is None:
         return None
@@ -293,6 +295,8 @@ def names_place(given: Mapping[str, str]) -> bool:
 
 
 def _storage(catalog: OpenCatalog) -> Storage:
+    from engine.lineage.store.disks import is_on_shared_disk
+
     if is_remote_path(catalog.warehouse):
         return Storage.OBJECTS
     return Storage.SHARED if is_on_shared_disk(catalog.warehouse) else Storage.LOCAL
@@ -322,4 +326,6 @@ def _without_login(url: str) -> str:
 
 
 def _path(warehouse: str) -> str:
+    from engine.lineage.store.store import DIRECTORY
+
     return f"{warehouse}/{DIRECTORY}/catalog.json"

@@ -233,14 +233,14 @@ def root_for_all(options: CatalogOptions, *, warehouse: str) -> str | None:
     """
     given = canonical_options(options.table_defaults)
     path, root = (given.get(key) for key in ROOT_KEYS)
-    if path is not None and warehouse_path(path) != warehouse:
+    if path is not None and warehouse_path(path, what="path") != warehouse:
         raise InvalidInputError(
             f"tables lie in the warehouse of their catalog, and one directory is not for all: option=path value={path} "
             f"warehouse={warehouse} fix='leave it out, use a catalog of that directory, or give a root, file.path'"
         )
-    if root is None or warehouse_path(root) == warehouse:
+    if root is None or (found := warehouse_path(root, what="file.path")) == warehouse:
         return None
-    return _checked("file.path", root, warehouse_path(root), warehouse, options.external_paths_allowed)
+    return _checked("file.path", root, found, warehouse, options.external_paths_allowed)
 
 
 def wanted_place(
@@ -264,7 +264,7 @@ def wanted_place(
         return None
     database, table = name.split(".")
     below = f"/{database}{DATABASE_SUFFIX}/{table}"
-    places = {key: warehouse_path(text) for key, text in given.items()} or {"file.path": str(root)}
+    places = {key: warehouse_path(text, what=key) for key, text in given.items()} or {"file.path": str(root)}
     meant = {
         key: path if key == "path" or path == usual else f"{path.rstrip('/')}{below}" for key, path in places.items()
     }
