@@ -393,7 +393,7 @@ class Catalog:
                 "fix=create a table and copy"
             )
 
-    def _log_named_by(self, name: str) -> TableLog | None:
+    def _log_named_by(self, name: str) -> "TableLog | None":
         """The log whose topic is found by the table's name; None: it has none, or its schema names the topic."""
         from filestore.options.log_place import TOPIC_KEY
 
