@@ -363,8 +363,10 @@ def _spans(
         if part is not None:
             stamp = None if stamps is None else stamps.at_offset(last)
             has_changes = not is_read[start:end].all()
-            own = np.lexsort((places[start:end], times[start:end]))[[0, -1]] + start
-            least, greatest = ((int(times[each]), int(places[each])) for each in own)
+            own_times, own_places = times[start:end], places[start:end]
+            first, newest = own_times.min(), own_times.max()
+            least = int(first), int(own_places[own_times == first].min())
+            greatest = int(newest), int(own_places[own_times == newest].max())
             found.append(
                 PartSpan(
                     offset=int(at[start]),

@@ -151,7 +151,9 @@ def _binlog_places(source: pa.StructArray) -> pa.Array:
 
 def moments_of(source: pa.StructArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The order of changes in the source: (n,) its milliseconds, and the place in its log within one; 0: not known."""
-    places = pc.coalesce(pc.struct_field(source, "lsn"), _binlog_places(source), pa.scalar(0, pa.int64()))
+    places = pc.struct_field(source, "lsn")
+    if places.null_count:
+        places = pc.coalesce(places, _binlog_places(source), pa.scalar(0, pa.int64()))
     return pc.fill_null(pc.struct_field(source, "ts_ms"), 0).to_numpy(), places.to_numpy(zero_copy_only=False)
 
 
