@@ -4,45 +4,35 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from engine.lineage.recording import check_lineage
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
-from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.catalog_login import CatalogLogin
-from engine.log.replacement import LogWanted, former_logs
-from engine.log.table_codec import record_codec, register_next, registered
-from engine.log.table_log import TableLog, default_topic
-from engine.log.table_topic import NewLog, dropped_logs, is_removed, make_topic, reached_topics
-from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import CATALOG_DATABASES, is_system_table
-from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
-from engine.types.column_names import CaseRule
-from engine.versions.branches import logs_of
 from filestore.catalog.catalog import FileCatalog
 from filestore.catalog.table_place import without_place
-from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.layout.file_names import check_spelling
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.rules import CHECK_PREFIX
 from filestore.options.table_options import TableOptions, canonical_options, given_to_table
 from filestore.predicate.predicate import Not
-from filestore.predicate.row_rules import RowRule, refuse_broken
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import PATH_KEY, ROOT_KEYS, given_fields, new_schema, warn_of_other_shape
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
-from logstore.kafka.clients import KafkaProperties
-from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
 from lsm.undo import undoing, undoing_unless_visible
+
+if TYPE_CHECKING:
+    from engine.log.table_log import TableLog
+    from engine.system_tables.read import SystemRead
+    from filestore.evolution.schema_change import SchemaChange, SetOption
 
 logger = logging.getLogger("fluvial.catalog")
 
@@ -187,7 +177,7 @@ class Catalog:
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch, to_describe=True)))
 
-    def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
+    def system_table(self, name: str, options: Mapping[str, str] | None = None) -> "SystemRead":
         """Metadata as rows: ``database.table$files`` of a table, or ``sys.tables`` of the whole catalog.
 
         Args:
@@ -200,6 +190,8 @@ class Catalog:
         Raises:
             InvalidInputError: there is no such table or system table; names similar ones.
         """
+        from engine.system_tables.read import open_system
+
         return open_system(self, name, options)
 
     def create_table(
@@ -236,6 +228,12 @@ class Catalog:
             UnavailableError: the brokers do not answer. Nothing was made.
             OutcomeUnknownError: the brokers did not confirm the claim of ``log.kafka.topic``. No table was made.
         """
+        from engine.log.table_codec import record_codec, registered
+        from engine.log.table_log import default_topic
+        from engine.log.table_topic import NewLog, make_topic
+        from engine.types.column_names import CaseRule
+        from logstore.kafka.clients import KafkaProperties
+
         if if_not_exists and self._files.table_exists(name):
             warn_of_other_shape(name, self.table(name).schema, schema, primary_key, partition_by, options)
             return self.table(name)
@@ -288,7 +286,7 @@ class Catalog:
         given = {**self._defaults, **canonical_options(options)}
         return TableOptions.parse(given, strict=False).log_system != "none"
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
+    def alter_table(self, name: str, changes: "Sequence[SchemaChange]") -> Table:
         """Publish the next version of a table's schema, all changes or none; rows stay as they are.
 
         Writing streams continue with the columns that they know, and what they write stays readable: restart them to
@@ -308,6 +306,14 @@ class Catalog:
             UnavailableError: the brokers do not answer, and ``log.retention`` is among the changes; nothing has
                 changed, or only the retention is left to do: run it again.
         """
+        from engine.log.replacement import LogWanted
+        from engine.log.table_codec import register_next
+        from engine.log.table_log import TableLog
+        from engine.request.writer_options import EVEN_UNTRACKED
+        from filestore.evolution.schema_change import RemoveOption, SetOption
+        from filestore.options.log_place import SERVERS_KEY
+        from logstore.kafka.topics import LogTopics
+
         self._check_writable(name)
         table = self.table(name)
         wanted = LogWanted.of(changes, table.store)
@@ -325,8 +331,10 @@ class Catalog:
             topics.set_retention(log.topic, schema.table_options.log_retention_ms)
         return self.table(name)
 
-    def _altered(self, name: str, table: Table, changes: Sequence[SchemaChange]) -> TableSchema:
+    def _altered(self, name: str, table: Table, changes: "Sequence[SchemaChange]") -> TableSchema:
         """Publish the changes. A new constraint holds for the rows that are there, and those that come meanwhile."""
+        from filestore.evolution.schema_change import RemoveOption, SetOption
+
         added = [
             each
             for each in changes
@@ -376,6 +384,8 @@ class Catalog:
         return self.described(new_name)
 
     def _check_renamed(self, name: str) -> None:
+        from filestore.options.log_place import TOPIC_KEY
+
         self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
         if (log := self._log_named_by(name)) is not None:
@@ -428,6 +438,8 @@ class Catalog:
                 was dropped.
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
+        from engine.log.table_topic import dropped_logs, is_removed, reached_topics
+
         self._check_writable(name)
         if self._files.forgot_unfinished(name) or (if_exists and not self._files.table_exists(name)):
             return []
@@ -443,12 +455,17 @@ class Catalog:
             logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
         return left
 
-    def _logs(self, name: str) -> tuple[list[TableLog], list[TableLog]]:
+    def _logs(self, name: str) -> "tuple[list[TableLog], list[TableLog]]":
+        from engine.log.replacement import former_logs
+        from engine.versions.branches import logs_of
+
         store = self.described(name).store
         return logs_of(store), former_logs(store)
 
     def _check_not_reserved(self, database: str) -> None:
         """Refuse a database that every catalog has; one that is a user's from before is fine."""
+        from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+
         if database == LINEAGE_DATABASE and database not in self._files.list_databases():
             raise InvalidInputError(
                 f"name is that of the tables of lineage, which every catalog has: database={database} "
@@ -459,12 +476,19 @@ class Catalog:
         if not isinstance(name, str):
             raise InvalidInputError(f"a table is named database.table: given={name!r} fix='write its name as text'")
         if is_system_table(self, name):
+            from engine.system_tables.read import no_rows_error
+
             raise no_rows_error(name)
 
-    def _log_of(self, name: str) -> TableLog | None:
+    def _log_of(self, name: str) -> "TableLog | None":
+        from engine.log.table_log import TableLog
+        from engine.request.writer_options import EVEN_UNTRACKED
+
         return TableLog.of(self.described(name).files, EVEN_UNTRACKED)  # there is one, whether it is used or not
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
+        from engine.lineage.recording import check_lineage
+
         settle_before_first_database(self)
         check_lineage(CatalogPlace(warehouse=self.warehouse, options=self._options.given), self.file_io)
         primary_key, partition_by, options, comment, if_not_exists = arguments
@@ -487,8 +511,10 @@ def _check_whole(name: str, fix: str) -> None:
         raise InvalidInputError(f"a branch is not a table of its own: table={name} branch={branch} fix='{fix}'")
 
 
-def _check_kept(table: Table, added: Sequence[SetOption]) -> None:
+def _check_kept(table: Table, added: "Sequence[SetOption]") -> None:
     """Refuse constraints that rows of a table break. Raises: InvalidInputError naming one, and some of the rows."""
+    from filestore.predicate.row_rules import RowRule, refuse_broken
+
     keys = table.schema.primary_keys
     for each in added:
         rule = RowRule.parse(each.key.removeprefix(CHECK_PREFIX), each.text, table.schema)

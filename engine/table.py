@@ -6,23 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from engine.follow.choices import FollowRequest, StartPlace, StreamChoices
-from engine.follow.live import LiveChoices, LiveCopy
-from engine.follow.stream import TableStream
-from engine.follow.writer import TableWriter, WriterChoices
-from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
-from engine.read.difference import Difference
-from engine.read.tools.arrow_rows import columns_html
-from engine.request.commit_handle import CommitHandle, wait_until_visible
-from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
-from engine.table_versions import Branches, Savepoints, Tags, snapshot_history
-from engine.types.given_rows import given_rows, is_frame
-from engine.types.rows import ROW_KIND_COLUMN
-from engine.versions.audit import AuditBranch
-from engine.write.batch_target import BatchTarget
-from filestore.commit.table_commit import CommitResult
-from filestore.diff.table_diff import open_diff
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import main_branch
 from filestore.layout.paths import MAIN_BRANCH
@@ -35,6 +19,19 @@ from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from engine.follow.choices import StartPlace, StreamChoices
+    from engine.follow.live import LiveChoices, LiveCopy
+    from engine.follow.stream import TableStream
+    from engine.follow.writer import TableWriter, WriterChoices
+    from engine.log.table_log import TableLog
+    from engine.read.difference import Difference
+    from engine.request.commit_handle import CommitHandle
+    from engine.request.writer_options import WriterOptions
+    from engine.table_versions import Branches, Savepoints, Tags
+    from engine.versions.audit import AuditBranch
+    from engine.write.batch_target import BatchTarget
+    from filestore.commit.table_commit import CommitResult
 
 # what needs Spark is imported where it is needed: most of a table's life goes without
 
@@ -53,6 +50,8 @@ class Table:
 
     def _repr_html_(self) -> str:
         """Name and columns, for notebooks; reads no rows."""
+        from engine.read.tools.arrow_rows import columns_html
+
         return columns_html(repr(self), self.schema.arrow_schema)
 
     def __repr__(self) -> str:
@@ -74,22 +73,30 @@ class Table:
         return main_branch(self.store.io, self.store.paths.root)
 
     @property
-    def tags(self) -> Tags:
+    def tags(self) -> "Tags":
         """The table's tags: ``create``, ``get``, ``list``, ``delete``, ``rollback``, ``diff``; see docs/versions.md."""
+        from engine.table_versions import Tags
+
         return Tags(self)
 
     @property
     def branches(self) -> "Branches[Table]":
         """The branches: ``create``, ``open``, ``merge``, ``replace_main``, ``delete``; see docs/branches.md."""
+        from engine.table_versions import Branches
+
         return Branches(self, Table)
 
     @property
-    def savepoints(self) -> Savepoints:
+    def savepoints(self) -> "Savepoints":
         """The savepoints: ``create``, ``get``, ``list``, ``delete``, ``rollback``; see docs/savepoints.md."""
+        from engine.table_versions import Savepoints
+
         return Savepoints(self)
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
         """The snapshots of the table's branch, newest first, at most ``limit`` of them; None: all."""
+        from engine.table_versions import snapshot_history
+
         return snapshot_history(self.store, limit)
 
     @property
@@ -108,8 +115,10 @@ class Table:
         return self.store.closed
 
     @cached_property
-    def log(self) -> TableLog | None:
+    def log(self) -> "TableLog | None":
         """The log, None when the table has none."""
+        from engine.log.table_log import TableLog
+
         return TableLog.of(self.files)
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -131,7 +140,7 @@ class Table:
         tag: str | None = None,
         version: str | None = None,
         timestamp: str | int | None = None,
-        at_least: CommitHandle | str | None = None,
+        at_least: "CommitHandle | str | None" = None,
         options: Mapping[str, str] | None = None,
     ) -> BatchRead:
         """The table at one state, by default its newest snapshot, for reading into Arrow.
@@ -174,7 +183,7 @@ class Table:
         tag: str | None = None,
         version: str | None = None,
         timestamp: str | int | None = None,
-        at_least: CommitHandle | str | None = None,
+        at_least: "CommitHandle | str | None" = None,
         options: Mapping[str, str] | None = None,
     ) -> "DataFrame":
         """A state as a Spark frame; files that need no merging are scanned by Spark itself.
@@ -209,7 +218,7 @@ class Table:
             constants=read.constants,
         )
 
-    def stream(self, start: StartPlace = None, **choices: Unpack[StreamChoices]) -> TableStream:
+    def stream(self, start: "StartPlace" = None, **choices: "Unpack[StreamChoices]") -> "TableStream":
         """The table's changes, each once: a snapshot, then the log or files; see docs/follow.md.
 
         ``for changes in orders.stream(start=position): apply(changes.rows, changes.position)``, or ``async for``.
@@ -225,9 +234,12 @@ class Table:
         Raises:
             InvalidInputError: there is no such start or column, or choices contradict each other.
         """
+        from engine.follow.choices import FollowRequest
+        from engine.follow.stream import TableStream
+
         return TableStream(FollowRequest.parse(self.files, start, choices))
 
-    def live(self, **choices: Unpack[LiveChoices]) -> LiveCopy:
+    def live(self, **choices: "Unpack[LiveChoices]") -> "LiveCopy":
         """A copy in memory that follows the table, of one with a key; see docs/follow.md.
 
         ``with orders.live(columns=["state"]) as live: live.get(17)``. Returns when it is filled.
@@ -239,13 +251,15 @@ class Table:
             InvalidInputError: the table has no key, or a choice is wrong.
             UnavailableError: it was not filled in time.
         """
+        from engine.follow.live import LiveCopy
+
         return LiveCopy(self.files, choices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The newest rows for whatever takes Arrow's stream: ``polars.DataFrame(table)``, ``other.write(table)``."""
         return self.read().__arrow_c_stream__(requested_schema)
 
-    def diff(self, before: str | int, after: str | int = "latest") -> Difference:
+    def diff(self, before: str | int, after: str | int = "latest") -> "Difference":
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.
 
         Args:
@@ -258,13 +272,18 @@ class Table:
         Raises:
             InvalidInputError: there is no such state, or the keys of both differ.
         """
+        from engine.read.difference import Difference
+        from filestore.diff.table_diff import open_diff
+
         return Difference(open_diff(self.files, str(before), str(after)))
 
-    def handle_of(self, result: CommitResult) -> CommitHandle:
+    def handle_of(self, result: "CommitResult") -> "CommitHandle":
         """A handle with which readers wait for a commit of this table; its text is a value of ``scan.at-least``."""
+        from engine.request.commit_handle import CommitHandle
+
         return CommitHandle.of(result, self.store)
 
-    def wait_for(self, handle: CommitHandle | str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, handle: "CommitHandle | str", timeout_s: float = 60.0) -> None:
         """Return once a commit is visible to readers.
 
         Args:
@@ -275,6 +294,8 @@ class Table:
             InvalidInputError: the history of the table does not contain the commit, or a text is no handle.
             UnavailableError: the commit was not visible in time; the message names the newest visible snapshot.
         """
+        from engine.request.commit_handle import CommitHandle, wait_until_visible
+
         wanted = CommitHandle.parse(handle) if isinstance(handle, str) else handle
         wait_until_visible(self.store, wanted, timeout_s=timeout_s)
 
@@ -284,7 +305,7 @@ class Table:
         *,
         kinds: pa.Array | None = None,
         options: "Mapping[str, str] | WriterOptions | None" = None,
-    ) -> CommitResult:
+    ) -> "CommitResult":
         """Write rows from this process and make them visible, in files and log.
 
         Args:
@@ -304,13 +325,16 @@ class Table:
             ConflictError: other writers of the log took longer than ``log.turn-timeout``, or another one was first and
                 the rows are a stream, which cannot be read again; nothing is visible.
         """
+        from engine.types.given_rows import given_rows, is_frame
+        from engine.types.rows import ROW_KIND_COLUMN
+
         if kinds is None:
             return self._target(options, rows).append()
         if is_frame(rows):
             raise InvalidInputError(f"kinds of a Spark frame are a column: given=kinds fix='add {ROW_KIND_COLUMN}'")
         return self._target(options, given_rows(rows, self.schema).with_kinds(kinds)).append()
 
-    def writer(self, name: str, **choices: Unpack[WriterChoices]) -> TableWriter:
+    def writer(self, name: str, **choices: "Unpack[WriterChoices]") -> "TableWriter":
         """Many small writes as few commits, each exactly once by name and number; see docs/follow.md.
 
         ``with orders.writer("gateway-3") as writer: writer.write(rows, number=17).result()``
@@ -325,6 +349,8 @@ class Table:
         Raises:
             InvalidInputError: a choice is wrong.
         """
+        from engine.follow.writer import TableWriter
+
         return TableWriter(self.files, name, choices)
 
     def append(
@@ -333,7 +359,7 @@ class Table:
         options: "Mapping[str, str] | WriterOptions | None" = None,
         *,
         read_snapshot_id: int | None = None,
-    ) -> CommitResult:
+    ) -> "CommitResult":
         """Write a Spark frame, or rows as in ``write``, as one batch and make it visible, in files and log.
 
         A batch job that dies half-way and is run again writes its rows again: streams that must not, go through
@@ -362,7 +388,7 @@ class Table:
         options: "Mapping[str, str] | WriterOptions | None" = None,
         *,
         read_snapshot_id: int | None = None,
-    ) -> CommitResult:
+    ) -> "CommitResult":
         """Replace rows in one commit. The log does not get it: streams read the difference from the files.
 
         Args:
@@ -381,7 +407,7 @@ class Table:
         """
         return self._target(options, rows).overwrite(partition, read_snapshot_id=read_snapshot_id)
 
-    def compact(self, *, full: bool = False) -> CommitResult | None:
+    def compact(self, *, full: bool = False) -> "CommitResult | None":
         """Compact every bucket that needs it, in this process; with ``full`` each bucket into one sorted run.
 
         Returns: the commit; None: there was nothing to compact.
@@ -418,12 +444,17 @@ class Table:
         Raises:
             InvalidInputError: on entry: the name is taken, or there is no such tag or snapshot.
         """
+        from engine.versions.audit import AuditBranch
+
         return AuditBranch(
             self.files, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
         )
 
-    def _target(self, options: Mapping[str, str] | WriterOptions | None, rows: Any) -> "BatchTarget":
+    def _target(self, options: "Mapping[str, str] | WriterOptions | None", rows: Any) -> "BatchTarget":
         """The destination of a batch, with a schema that has its columns; this table takes that schema too."""
+        from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
+        from engine.write.batch_target import BatchTarget
+
         target = BatchTarget.of(self.files, WriterOptions.parse(options, TABLE_WRITE_KEYS), rows)
         if target.table.store.paths.branch == self.store.paths.branch:
             self.files = target.table

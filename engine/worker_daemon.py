@@ -39,6 +39,14 @@ PRELOADED: Final = (
     "engine.spark.writer.staged_writer",
     "engine.spark.system_reader",
     "filestore.predicate.parser",
+    # which functions of the modules above import, for the tables that need them
+    "engine.read.log_state",
+    "filestore.diff.table_diff",
+    "filestore.format.avro",
+    "filestore.format.orc",
+    "filestore.iceberg.after_commit",
+    "lsm.aggregate.aggregation",
+    "lsm.merge.partial_update",
 )
 _PRELOADED_FOR: Final = {
     LOOKUP: (LOOKUP,),

@@ -2,48 +2,41 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
-from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
-from filestore.compact.awaited import compact_written, is_awaited, waits_for_compaction
-from filestore.compact.compactor import compact_table
-from filestore.compact.upgrade import compact_to_top, upgrade_levels
-from filestore.iceberg.after_commit import publish_after_commit, publish_refs
-from filestore.index.index_manifest import bucket_index
 from filestore.io.commit_lock import CatalogLockFactory
 from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
 from filestore.layout.branch_log import branch_options
 from filestore.layout.branch_names import on_branch_name
 from filestore.layout.branch_state import creation_id, is_hidden, main_branch
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
-from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.opened_as import OpenedAs
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
 from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.options.table_options import TableOptions
-from filestore.read.side_by_side import batches_of_all, sharing_memory
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
-from filestore.scan.bucket_numbers import BucketNumbers
 from filestore.scan.data_split import DataSplit
-from filestore.scan.live_files import BucketKey
 from filestore.scan.table_scan import Filter, Plan, TableScan
-from filestore.schema.file_fields import has_id_columns
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.validation import check_readable
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableRegistry, TableStore
 from filestore.table_view import TableView
-from filestore.write.table_write import MaxSequenceNumbers, TableWrite
 from lsm.errors import InvalidInputError, MissingTableError
-from lsm.keys.keys import internal_value
 from lsm.nearest_names import names_text
 from lsm.retry import retrying
 from lsm.undo import undoing, undoing_unless_visible
+
+if TYPE_CHECKING:
+    from filestore.commit.committable import Committable
+    from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
+    from filestore.manifest.commit_message import CommitMessage
+    from filestore.write.table_write import MaxSequenceNumbers, TableWrite
 
 
 class FileTable(TableView):
@@ -85,8 +78,11 @@ class FileTable(TableView):
             The table, with the newest schema of the branch.
 
         Raises:
-            InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature.
+            InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature. Or a
+                link leads out of its directory, see ``Links``.
         """
+        from filestore.iceberg.after_commit import publish_after_commit, publish_refs
+
         io = io or LocalFileIO()
         main = main_branch(io, root)
         paths = TablePaths(root, main if branch == MAIN_BRANCH else branch)
@@ -104,6 +100,7 @@ class FileTable(TableView):
             after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
             after_refs=(publish_refs,),
         )  # fmt: skip
+        store.check_links()
         try:
             check_readable(schema)
             options_then = there.table_options
@@ -141,10 +138,10 @@ class FileTable(TableView):
     def new_write(
         self,
         *,
-        max_sequence_numbers: MaxSequenceNumbers,
+        max_sequence_numbers: "MaxSequenceNumbers",
         budget_bytes: int | None = None,
         index: Iterable[IndexManifestEntry] = (),
-    ) -> TableWrite:
+    ) -> "TableWrite":
         """A writer of files, which ``new_commit`` makes visible.
 
         Args:
@@ -159,11 +156,13 @@ class FileTable(TableView):
         Raises:
             InvalidInputError: the table cannot be written; the message says why.
         """
+        from filestore.write.table_write import TableWrite
+
         return TableWrite(
             self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index, fills_defaults=True
         )
 
-    def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
+    def new_commit(self, commit_user: str, *, history_start: int = 0) -> "TableCommit":
         """A committer of files that ``new_write`` wrote.
 
         Args:
@@ -177,6 +176,8 @@ class FileTable(TableView):
         Raises:
             InvalidInputError: the table cannot be written; the message says why.
         """
+        from filestore.commit.table_commit import TableCommit
+
         return TableCommit(self.store, commit_user, history_start=history_start)
 
     def read(
@@ -225,12 +226,14 @@ class FileTable(TableView):
 
     def read_found(self, found: FoundVersion) -> "TableRead":
         """Read a version that ``find_version`` found; its branch may differ from this table's."""
+        from filestore.schema.file_fields import has_id_columns
+
         there = self if found.branch == self.store.paths.branch else self.on_branch(found.branch)
         if has_id_columns(self.store.schema):
             there = there.with_id_columns()
         return TableRead(there.at_schema(found.snapshot.schema_id), found.snapshot)
 
-    def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:
+    def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> "CommitResult":
         """Write rows and commit them, as one batch.
 
         With deletion vectors the written buckets are compacted too, because readers do not see the rows before that.
@@ -246,9 +249,12 @@ class FileTable(TableView):
             InvalidInputError: names the column, the value and what to change.
             ConflictError: other writers were faster too often: try again.
         """
+        from filestore.compact.awaited import compact_written, waits_for_compaction
+        from filestore.scan.live_files import BucketKey
+
         written: list[CommitMessage] = []
 
-        def publish(commit: TableCommit, committable: Committable) -> CommitResult:
+        def publish(commit: "TableCommit", committable: "Committable") -> "CommitResult":
             done = commit.commit(committable)
             written.extend(committable.messages)
             return done
@@ -259,7 +265,9 @@ class FileTable(TableView):
             compact_written(self.store, keep=keys.__contains__)
         return done
 
-    def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:
+    def overwrite(
+        self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None
+    ) -> "CommitResult":
         """Replace rows.
 
         Args:
@@ -275,19 +283,19 @@ class FileTable(TableView):
         """
         self.check_partition(partition or {})
 
-        def publish(commit: TableCommit, committable: Committable) -> CommitResult:
+        def publish(commit: "TableCommit", committable: "Committable") -> "CommitResult":
             return self.commit_overwrite(commit, committable, partition)
 
         return self._write(rows, None, publish, keeps_rows=False)
 
     def commit_overwrite(
         self,
-        commit: TableCommit,
-        committable: Committable,
+        commit: "TableCommit",
+        committable: "Committable",
         partition: Mapping[str, object] | None = None,
         *,
         only_after: int | None = None,
-    ) -> CommitResult:
+    ) -> "CommitResult":
         """Replace rows by files that are already written, with the rules of ``overwrite``.
 
         Args:
@@ -303,6 +311,10 @@ class FileTable(TableView):
             ConflictError: the newest snapshot is not ``only_after``, if that is given; nothing is visible.
             InvalidInputError: files lie outside the partition to overwrite; nothing is visible.
         """
+        from filestore.commit.committable import discard
+        from filestore.compact.awaited import is_awaited
+        from filestore.compact.upgrade import compact_to_top, upgrade_levels
+
         spec = self._partition_spec(partition or {})
         present = {message.partition for message in committable.messages}
         outside = [each for each in present if not self._is_in(each, spec)]
@@ -326,24 +338,29 @@ class FileTable(TableView):
         """Check a partition spec. Raises: InvalidInputError naming the column that is none, or the wrong value."""
         self._partition_spec(partition)
 
-    def compact(self, *, full: bool = False) -> CommitResult | None:
+    def compact(self, *, full: bool = False) -> "CommitResult | None":
         """Compact buckets that need it, or with ``full`` all; None when there was nothing to do.
 
         Raises: ConflictError.
         """
+        from filestore.compact.compactor import compact_table
+
         return compact_table(self.store, full=full)
 
     def _write(
         self,
         rows: pa.Table | pa.RecordBatch,
         kinds: pa.Array | None,
-        publish: Callable[[TableCommit, Committable], CommitResult],
+        publish: "Callable[[TableCommit, Committable], CommitResult]",
         *,
         keeps_rows: bool,
-    ) -> CommitResult:
+    ) -> "CommitResult":
         """Write rows and publish them; after a conflict both again, numbered behind the rows that came first."""
+        from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+        from filestore.index.index_manifest import bucket_index
+        from filestore.scan.bucket_numbers import BucketNumbers
 
-        def attempt() -> CommitResult:
+        def attempt() -> "CommitResult":
             live = None
             if keeps_rows and (self.store.has_key or self.options.bucket > 0):
                 live = BucketNumbers(self.store, self.store.snapshots.latest())
@@ -372,6 +389,8 @@ class FileTable(TableView):
         return {name: self._internal(name, value) for name, value in partition.items()}
 
     def _internal(self, name: str, value: object) -> object:
+        from lsm.keys.keys import internal_value
+
         try:
             return internal_value(pa.scalar(value, self.schema.arrow_field(name).type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
@@ -384,7 +403,7 @@ class FileTable(TableView):
         values = dict(zip(self.schema.partition_keys, self.store.partition_values(partition), strict=True))
         return all(values[name] == value for name, value in spec.items())
 
-    def _replaced(self, present: set[bytes], spec: Mapping[str, object], *, is_static: bool) -> PartitionTest:
+    def _replaced(self, present: set[bytes], spec: Mapping[str, object], *, is_static: bool) -> "PartitionTest":
         is_dynamic = self.schema.partition_keys and self.options.dynamic_partition_overwrite
         if is_dynamic and not is_static:
             return present.__contains__
@@ -427,6 +446,8 @@ class TableRead:
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
         """The rows that match, in memory; see ``to_batches``."""
+        from filestore.read.side_by_side import batches_of_all, sharing_memory
+
         names = self.table.schema.column_names if columns is None else columns
         schema = pa.schema([self.table.schema.arrow_field(name) for name in names])
         plan = self.plan(filter)

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from importlib.metadata import requires
 from pathlib import Path
@@ -118,22 +117,3 @@ def test_make_help_lists_every_target() -> None:
     said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert sorted(phony) == sorted(targets)
     assert re.findall(r"^  make ([a-z-]+) +\S", said, flags=re.MULTILINE) == targets
-
-
-@pytest.mark.sweep
-def test_a_wheel_holds_the_four_packages_and_the_spark_modules(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    more = {"fluvial", "pyspark_fluvial", "pyspark_fluvial_kafka"}
-    assert tops == {*PACKAGES, *more}
-    assert {*(f"{name}/__init__.py" for name in more), "engine/broker/broker-jars.lock"} <= set(names)
-    assert not [name for name in names if name.startswith("engine/plugin")]
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    shown = {found for page in pages for found in re.findall(r"conf/[\w/.@-]+\.\w+", page.read_text(encoding="utf-8"))}
-    in_wheel = {f"conf/{name.removeprefix('engine/deploy/conf/')}" for name in names}
-    assert sorted(shown - in_wheel) == ["conf/constraints.txt"], "of a checkout; all else that pages name is shipped"
-    assert {f"{package}/py.typed" for package in (*PACKAGES, "fluvial")} <= set(names)

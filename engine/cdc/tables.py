@@ -11,7 +11,14 @@ from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, 
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns, run_digest
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
-from engine.cdc.rules.part_sequence import PartSequence, SeenPart, leave_out, made_again, pass_through
+from engine.cdc.rules.part_sequence import (
+    PartSequence,
+    PassedPart,
+    SeenPart,
+    leave_out,
+    made_again,
+    pass_through,
+)
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.kafka.offsets import OffsetRange, Offsets
@@ -201,6 +208,7 @@ class CdcTables:
             )  # fmt: skip
         if step.changes:
             _tell_losses(met, self.settings, known=table.schema.column_names)
+            _tell_rows_before(met, self.settings, step)
             table = self.catalog.alter_table(table.name, step.changes)
         return table, step.sequence
 
@@ -293,6 +301,26 @@ def _tell_losses(met: MetPart, settings: CdcSettings, known: Sequence[str] = ())
                 f'{{lossy: say}}; then: fluvial cdc resume {met.target.table}"'
             )
         logger.warning("a column loses something of the source: %s", where)
+
+
+def _tell_rows_before(met: MetPart, settings: CdcSettings, step: PassedPart) -> None:
+    """Say what rows from before a new column have in it, because no record says what they have in the source.
+
+    Raises: InvalidInputError: they have another value there, and ``types.lossy=refuse``.
+    """
+    table = met.target.table
+    for column, value in step.before.items():
+        where = f"table={table} column={column} value='{value}' source={met.source} at={met.position}"
+        if column in step.unknown and settings.types.lossy == "refuse":
+            raise InvalidInputError(
+                f"rows from before a new column have values that no record says: {where} types.lossy=refuse "
+                f"fix='fluvial cdc resnapshot {table} --drop; or set types: {{lossy: say}}, start the job again, "
+                f"and: fluvial cdc resume {table}'"
+            )
+        logger.warning(
+            "rows from before a new column may have another value in the source: %s fix='fluvial cdc resnapshot %s; "
+            "or in PostgreSQL UPDATE of all rows, as SET id = id, which publishes them'", where, table,
+        )  # fmt: skip
 
 
 def _field(name: str, data_type: DataType) -> DataField:

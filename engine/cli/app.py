@@ -20,6 +20,7 @@ from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS, WORDS_E
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.cli.kept_help import shown_help
 from engine.dialect.grammar.places import SqlSyntaxError
+from engine.runtime.imports import without_collection
 from engine.runtime.installed_pyspark import missing_spark
 from engine.runtime.logs import Form, configure_logging, fields_of
 from lsm.errors import FluvialError, InvalidInputError, ManyProblemsError, printable
@@ -153,7 +154,8 @@ class _Commands(_Named):
             return _Actions(name, self, *GROUPS[name])
         if name not in COMMANDS:
             return self.actions.get(name) if name in ACTIONS else None
-        found = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
+        with without_collection():
+            found = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
         assert isinstance(found, click.Command)
         return found
 

@@ -7,21 +7,22 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import pyarrow as pa
 from pyarrow import csv
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as Grid
 
-from engine.drawing.commits import identifier_text
-from engine.monitor.inspection import BucketTree, TableState
 from engine.runtime.times import time_text
 from engine.runtime.units import many_text, size_text
 from logstore.json.text import json_texts, object_texts
 from lsm.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    from engine.monitor.inspection import BucketTree, TableState
 
 _PIPED_WIDTH: Final = 160
 _LONGEST_CELL: Final = 40
@@ -30,13 +31,17 @@ _ESCAPES: Final = str.maketrans({"\n": r"\n", "\t": r"\t", "\u2028": r"\u2028", 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-def console() -> Console:
+def console() -> "Console":
     """Console for results. A pipe has no width; 160 columns fit most tables."""
+    from rich.console import Console
+
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 
 
-def notes() -> Console:
+def notes() -> "Console":
     """Console for everything that is not a result: standard error."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 
@@ -70,13 +75,17 @@ def print_table(
             out.print(f"{name.ljust(longest)}  {value}".rstrip(), markup=False, soft_wrap=True)
 
 
-def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> Grid:
+def grid(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()
+) -> "Grid":
     """The columns of ``print_table``, to be drawn with other things, in whatever width is left for them."""
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
     return _grid(title, columns, cells, numbers)
 
 
-def _grid(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[str]) -> Grid:
+def _grid(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[str]) -> "Grid":
+    from rich.table import Table as Grid
+
     made = Grid(title=title or None, title_justify="left", title_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
@@ -87,6 +96,8 @@ def _grid(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], nu
 
 def _width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     """How wide the columns are, with their borders, where no cell but a long text is broken."""
+    from rich.cells import cell_len
+
     longest = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     return sum(min(each, _LONGEST_CELL) + 3 for each in longest) + 1
 
@@ -195,8 +206,10 @@ def _is_json_in_csv(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_nested(arrow) or pa.types.is_binary(arrow))
 
 
-def print_state(state: TableState) -> None:
+def print_state(state: "TableState") -> None:
     """Print snapshots and buckets of a table."""
+    from engine.drawing.commits import identifier_text
+
     console().print(
         f"{state.table}: {size_text(state.size_bytes)} in {many_text(len(state.buckets), 'bucket')}, "
         f"{many_text(state.snapshot_count, 'snapshot')}, at most {many_text(state.max_run_count, 'run')} in a bucket"
@@ -215,7 +228,7 @@ def print_state(state: TableState) -> None:
     print_table("buckets", headings, rows, numbers=("bucket", "files", "rows in files", "size"))
 
 
-def _runs_text(bucket: BucketTree) -> str:
+def _runs_text(bucket: "BucketTree") -> str:
     return " ".join(f"{run.level}:{run.file_count}" for run in bucket.runs)
 
 

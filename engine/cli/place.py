@@ -4,16 +4,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from engine.catalog import Catalog
 from engine.table import Table
-from filestore.options.effective import Layer, OptionOrigin
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import without_value
+
+if TYPE_CHECKING:
+    from filestore.options.effective import Layer
 
 _WAREHOUSE: Final = "FLUVIAL_WAREHOUSE"
 Command = Callable[..., Any]
@@ -26,7 +28,7 @@ class WarehousePlace:
 
     warehouse: str
     options: Mapping[str, str] = field(repr=False)
-    layers: tuple[Layer, ...] = ()  # the options by origin, lowest precedence first
+    layers: "tuple[Layer, ...]" = ()  # the options by origin, lowest precedence first
 
     @property
     def catalog(self) -> Catalog:
@@ -119,6 +121,8 @@ def _with_place_options(command: Command, run: Command, *, envvar: str | None) -
 
 
 def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> WarehousePlace:
+    from filestore.options.effective import Layer, OptionOrigin
+
     from_file: Mapping[str, str] = {}
     if config is not None:
         from engine.deploy.config.job_config import load_job  # slower to import than most commands run

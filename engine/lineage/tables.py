@@ -6,18 +6,20 @@ Source: PIP "Table and data lineage", Metadata Database.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import OpenCatalog, stored_options
-from engine.lineage.store.store import LineageMeta
-from engine.lineage.truth.tables_now import ListedTables, TablesNow
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
 from filestore.options.secrets import without_secrets
 from filestore.predicate.predicate import Predicate
 from lsm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from engine.lineage.lineage import Lineage
+    from engine.lineage.store.store import LineageMeta
+    from engine.lineage.truth.tables_now import ListedTables
 
 DATABASE: Final = "paimon"
 CATALOG_OPTIONS_TABLE: Final = "catalog_options"
@@ -76,7 +78,7 @@ LINEAGE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 }
 """Columns by table. ``name`` equals ``key``, under the name in the PIP's example."""
 
-_ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | None], Iterable[Any]]]] = {
+_ENTITIES: Final["Mapping[str, Callable[[LineageMeta, Predicate | None, int | None], Iterable[Any]]]"] = {
     "source_job_lineage": lambda meta, predicate, limit: meta.source_table_lineages(predicate, limit=limit),
     "sink_job_lineage": lambda meta, predicate, limit: meta.sink_table_lineages(predicate, limit=limit),
     "job_startup": lambda meta, predicate, limit: meta.job_startups(predicate, limit=limit),
@@ -84,7 +86,7 @@ _ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | Non
 
 
 def read_lineage_table(
-    catalog: ListedTables, name: str, predicate: Predicate | None = None, limit: int | None = None
+    catalog: "ListedTables", name: str, predicate: Predicate | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Rows of ``paimon.<name>``, compared with the snapshot files. The lineage store applies filter and limit.
 
@@ -103,8 +105,10 @@ def read_lineage_table(
         yield pa.RecordBatch.from_pylist(some, schema=LINEAGE_SCHEMAS[name])
 
 
-def require_lineage(catalog: OpenCatalog) -> Lineage:
+def require_lineage(catalog: OpenCatalog) -> "Lineage":
     """The lineage of a catalog. Raises: InvalidInputError when it records none."""
+    from engine.lineage.lineage import lineage_of
+
     lineage = lineage_of(catalog)
     if lineage is not None:
         return lineage
@@ -118,7 +122,7 @@ def require_lineage(catalog: OpenCatalog) -> Lineage:
 
 
 def _rows(
-    catalog: ListedTables, name: str, predicate: Predicate | None, limit: int | None
+    catalog: "ListedTables", name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
     if name == CATALOG_OPTIONS_TABLE:
         return iter(_options(catalog))
@@ -126,10 +130,11 @@ def _rows(
 
 
 def _checked_rows(
-    catalog: ListedTables, lineage: Lineage, name: str, predicate: Predicate | None, limit: int | None
+    catalog: "ListedTables", lineage: "Lineage", name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
     from engine.lineage.truth.checked import checked_meta  # SQLAlchemy is slow to import
     from engine.lineage.truth.lateness import lateness_rows
+    from engine.lineage.truth.tables_now import TablesNow
     from engine.lineage.views import seed_rows, view_rows
 
     with checked_meta(lineage, catalog) as meta:

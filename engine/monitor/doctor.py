@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
@@ -12,7 +12,14 @@ from engine.lineage.recording import LineageSize, lineage_size
 from engine.monitor.holders import Holder, held_symptom, holders_of
 from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
-from engine.monitor.topic_state import TopicState, login_symptom, places_not_read, topic_state, topic_symptom
+from engine.monitor.topic_state import (
+    TopicState,
+    login_symptom,
+    places_not_read,
+    topic_state,
+    topic_symptom,
+    unreached_brokers,
+)
 from engine.runtime.units import age_text, count_text, many_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
@@ -70,13 +77,14 @@ class Examined:
 def examine(table: Table) -> Examined:
     """Collect the facts about a table. Raises: UnavailableError, CorruptDataError."""
     store, options = table.store, table.options
-    health = TableProbe(table).look()
+    unreached = unreached_brokers(table)
+    health = TableProbe(table, asks_log=unreached is None).look()
     history = read_history(store)
     ids = [each.id for each in history.chain]
     oldest = history.chain[0] if history.chain else None
     snapshot = health.snapshot
     return Examined(
-        health=health,
+        health=health if unreached is None else replace(health, log_problem=unreached),
         has_key=store.has_key,
         write_only=options.write_only,
         compaction_trigger=options.run_count_trigger,
@@ -96,7 +104,7 @@ def examine(table: Table) -> Examined:
         has_wrong_hint=history.has_wrong_hint,
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
         dead_compactions=tuple(deaths_of(store).values()),
-        topic=topic_state(table),
+        topic=topic_state(table, unreached),
         logins=tuple(find_logins(store, branch_names(store))),
         outside=places_not_read(store),
         iceberg=iceberg_state(store),

@@ -31,8 +31,23 @@ class TopicState:
     wants_changes: bool = False  # log.overwrite=changes
 
 
-def topic_state(table: Table) -> TopicState | None:
-    """Look at a table's topic; None when the table has no log."""
+def unreached_brokers(table: Table) -> str | None:
+    """Why the brokers of a table's log cannot be reached; None: they answer, or there is no log.
+
+    Asked first and once: each request to brokers that are not there waits for them.
+    """
+    try:
+        if table.log is not None:
+            table.log.reached_topics()
+    except UnavailableError as error:
+        return str(error)
+    except InvalidInputError:
+        return None  # they answer, and refuse the user: what is looked at next says it
+    return None
+
+
+def topic_state(table: Table, unreached: str | None) -> TopicState | None:
+    """Look at a table's topic, if its brokers can be reached; None when the table has no log."""
     log = table.log
     if log is None:
         return None
@@ -42,6 +57,8 @@ def topic_state(table: Table) -> TopicState | None:
         left=log_gap(table.store, table.latest_snapshot()),
         wants_changes=wants_changes(table.store),
     )
+    if unreached is not None:
+        return replace(found, unseen=unreached)
     try:
         faults = list(log_faults(table.store, log))
     except (UnavailableError, InvalidInputError) as error:

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from engine.log.log_tail import TailSplit
 from engine.read.fallback import Fallback
 from engine.read.pieces import DiffPiece, FilePiece, Piece, PieceReader, TailPiece
 from engine.read.read_state import ReadState, StateSource
-from engine.types.rows import ROW_KIND_COLUMN
-from filestore.changelog.snapshot_changes import ChangeSplit
 from filestore.predicate.predicate import Predicate, on_columns_only
 from filestore.scan.data_split import DataSplit
 from filestore.scan.pruning import Pruner
@@ -19,6 +16,9 @@ from filestore.scan.row_expiry import RowExpiry
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_view import TableView
+
+if TYPE_CHECKING:
+    from filestore.changelog.snapshot_changes import ChangeSplit
 
 _MOST_NAMED: Final = 5  # files
 
@@ -35,7 +35,7 @@ class BatchPlan:
     has_changes: bool = False  # each row has its own kind
 
     @property
-    def splits(self) -> list[DataSplit | ChangeSplit]:
+    def splits(self) -> "list[DataSplit | ChangeSplit]":
         """The files of all pieces."""
         return [split for piece in self.pieces for split in piece.splits]
 
@@ -71,6 +71,8 @@ def plan_state(
         filter: pieces that certainly do not match are left out.
         constants: columns beside the table's.
     """
+    from engine.types.rows import ROW_KIND_COLUMN
+
     pieces: Sequence[Piece]
     if state.diff is not None:
         pieces = [DiffPiece(diff=state.diff, split=split) for split in state.diff.plan()]
@@ -105,6 +107,8 @@ def _of_files(state: ReadState, filter: Predicate | None) -> list[FilePiece]:
 
 def _with_tails(state: ReadState, filter: Predicate | None) -> list[Piece]:
     """The buckets with a tail, each with its files, then the others."""
+    from engine.log.log_tail import TailSplit
+
     assert state.log is not None, "ranges are of a log"
     table, pruner = state.table, Pruner(state.table.store, filter)
     ranges = [each for each in state.ranges if pruner.keep_bucket(each.bucket, table.options.bucket)]

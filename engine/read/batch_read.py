@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,13 +16,13 @@ from engine.read.read_state import ReadState, Served
 from engine.read.tools.arrow_rows import ArrowRows
 from engine.read.tools.scanned_rows import names_of
 from engine.request.read_request import Newest, ReadRequest, open_for_read
-from engine.types.row_changes import MetadataColumn
-from engine.types.rows import ROW_KIND_COLUMN
 from filestore.predicate.given_filter import GivenFilter, given_filter, predicate_of
 from filestore.predicate.predicate import Predicate
-from filestore.read.side_by_side import batches_of_all, sharing_memory
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
+
+if TYPE_CHECKING:
+    from engine.types.row_changes import MetadataColumn
 
 logger = logging.getLogger("fluvial.read")
 
@@ -69,6 +69,8 @@ class BatchRead(ArrowRows):
     @cached_property
     def constants(self) -> Mapping[str, pa.Scalar]:
         """Columns beside the table's, with one value in all rows; of a difference each row has its own kind."""
+        from engine.types.rows import ROW_KIND_COLUMN
+
         kinds = {ROW_KIND_COLUMN: pa.scalar("+I")} if self._request.has_row_kinds else {}
         snapshot_id = pa.scalar(None if self.snapshot is None else self.snapshot.id, pa.int64())
         columns: tuple[MetadataColumn, ...] = self._request.metadata_columns
@@ -103,6 +105,8 @@ class BatchRead(ArrowRows):
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
         """The rows that match, in memory; see ``to_batches``."""
+        from filestore.read.side_by_side import batches_of_all, sharing_memory
+
         names = self.schema_of(columns).names
         given, plan, read = self._opened(names, filter)
         has_spans = any(piece.own_split is not None and piece.own_split.span is not None for piece in plan.pieces)

@@ -1,15 +1,16 @@
 """Which state of a table a batch read gets: one function for each way of naming a state."""
 
-from engine.read.log_state import at_offsets, at_time_with_log, newest_fresh, newest_with_log, wait_for_commit
+from typing import TYPE_CHECKING
+
 from engine.read.read_state import ReadState, Served, StateSource
-from engine.request.commit_handle import CommitHandle
 from engine.request.read_request import AtOffsets, AtTime, AtVersion, AtWord, Between, Newest, ReadRequest
-from filestore.diff.table_diff import TableDiff, open_diff
-from filestore.options.tag_schedule import TagSchedule
 from filestore.refs.versions import Version, find_version, parse_version
 from filestore.table import FileTable
-from filestore.tag.neighbours import previous_tag
 from lsm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from engine.request.commit_handle import CommitHandle
+    from filestore.diff.table_diff import TableDiff
 
 
 def find_state(table: FileTable, request: ReadRequest) -> ReadState:
@@ -27,6 +28,8 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
     """
     table.store.check_branch()
     if request.at_least is not None:
+        from engine.read.log_state import wait_for_commit
+
         wait_for_commit(table, request.at_least, timeout_s=request.at_least_timeout_s, in_log=request.reads_log)
         found = _found(table, request)
         if found.table.store.paths.branch == table.store.paths.branch:
@@ -35,7 +38,7 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
     return _found(table, request)
 
 
-def _check_reaches(state: ReadState, request: ReadRequest, handle: CommitHandle) -> None:
+def _check_reaches(state: ReadState, request: ReadRequest, handle: "CommitHandle") -> None:
     """Refuse a state that was asked for by name and is older than the commit that the reader must see."""
     newest_id = state.snapshot.id if state.snapshot is not None else 0
     if isinstance(request.place, Newest) or newest_id >= handle.snapshot_id:
@@ -50,9 +53,13 @@ def _check_reaches(state: ReadState, request: ReadRequest, handle: CommitHandle)
 
 
 def _found(table: FileTable, request: ReadRequest) -> ReadState:
+    if isinstance(request.place, Between):
+        return difference(table, request.place)
+    if not (request.reads_log or request.max_staleness_ms is not None or isinstance(request.place, AtOffsets)):
+        return find_snapshot(table, request)
+    from engine.read.log_state import at_offsets, at_time_with_log, newest_fresh, newest_with_log
+
     match request.place:
-        case Between():
-            return difference(table, request.place)
         case AtOffsets(next_offsets):
             return at_offsets(table, next_offsets)
         case AtTime(time_ms) if request.reads_log:
@@ -100,13 +107,18 @@ def difference(table: FileTable, place: Between) -> ReadState:
     return ReadState(table=diff.table, snapshot=diff.after, diff=diff, served=served)
 
 
-def open_difference(table: FileTable, place: Between) -> TableDiff:
+def open_difference(table: FileTable, place: Between) -> "TableDiff":
     """The two states. Raises: InvalidInputError when one does not exist."""
+    from filestore.diff.table_diff import open_diff
+
     return open_diff(table, place.before or _tag_before(table, place.after), place.after)
 
 
 def _tag_before(table: FileTable, name: str) -> str:
     """The automatic tag before one; ``0`` when it is the first."""
+    from filestore.options.tag_schedule import TagSchedule
+    from filestore.tag.neighbours import previous_tag
+
     schedule = TagSchedule.of(table.options)
     table.store.snapshots.tag(name)
     end = None if schedule is None else schedule.end_of(name)

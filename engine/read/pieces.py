@@ -3,24 +3,24 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.log.log_tail import TailSplit, read_tail_split
 from engine.runtime.task_host import TaskHost
-from engine.types.rows import ROW_KIND_COLUMN
-from filestore.changelog.snapshot_changes import ChangeSplit
-from filestore.diff.table_diff import TableDiff
-from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
 from filestore.read.split_read import read_split
 from filestore.scan.data_split import DataSplit
 from filestore.table_view import TableView
-from logstore.offsets import LogRange
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
+
+if TYPE_CHECKING:
+    from engine.log.log_tail import TailSplit
+    from filestore.changelog.snapshot_changes import ChangeSplit
+    from filestore.diff.table_diff import TableDiff
+    from logstore.offsets import LogRange
 
 _NEW: Final = pa.array([RowKind.INSERT, RowKind.UPDATE_AFTER], pa.int8())
 
@@ -42,7 +42,7 @@ class Piece(ABC):
 
     @property
     @abstractmethod
-    def splits(self) -> Sequence[DataSplit | ChangeSplit]:
+    def splits(self) -> "Sequence[DataSplit | ChangeSplit]":
         """The files that are read."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Piece(ABC):
         return None
 
     @property
-    def log_range(self) -> LogRange | None:
+    def log_range(self) -> "LogRange | None":
         """The part of the log that is merged over the files."""
         return None
 
@@ -135,10 +135,12 @@ class FallbackPiece(Piece):
 class TailPiece(Piece):
     """A bucket with the tail of its log."""
 
-    tail: TailSplit
+    tail: "TailSplit"
 
     def read(self, table: TableView, columns: Sequence[str], filter: Predicate | None) -> Iterator[pa.RecordBatch]:
         """The rows at the end of the log's range."""
+        from engine.log.log_tail import read_tail_split
+
         return read_tail_split(table, self.tail, columns=columns, filter=filter)
 
     @property
@@ -151,7 +153,7 @@ class TailPiece(Piece):
         yield "the log is merged over the files"
 
     @property
-    def log_range(self) -> LogRange | None:
+    def log_range(self) -> "LogRange | None":
         """Range of the bucket's log."""
         return self.tail.log_range
 
@@ -163,11 +165,14 @@ class DiffPiece(Piece):
     Source: Paimon's incremental reads with scan mode diff.
     """
 
-    diff: TableDiff
-    split: ChangeSplit
+    diff: "TableDiff"
+    split: "ChangeSplit"
 
     def read(self, table: TableView, columns: Sequence[str], filter: Predicate | None) -> Iterator[pa.RecordBatch]:
         """The rows as the later state has them, or with ``_row_kind`` all changes."""
+        from engine.types.rows import ROW_KIND_COLUMN
+        from filestore.predicate.evaluation import filter_mask
+
         for rows, kinds in self.diff.read(self.split):
             chosen = np.ones(rows.num_rows, np.bool_)
             if ROW_KIND_COLUMN not in columns:
@@ -180,7 +185,7 @@ class DiffPiece(Piece):
                 yield _with_constant(kept, ROW_KIND_COLUMN, texts).select(list(columns))
 
     @property
-    def splits(self) -> Sequence[ChangeSplit]:
+    def splits(self) -> "Sequence[ChangeSplit]":
         """The one split."""
         return (self.split,)
 
@@ -217,6 +222,8 @@ class PieceReader:
 
 def constant_field(name: str, value_type: pa.DataType) -> pa.Field:
     """The Arrow field of a column that is not the table's; a row always has a kind."""
+    from engine.types.rows import ROW_KIND_COLUMN
+
     return pa.field(name, value_type, nullable=name != ROW_KIND_COLUMN)
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from engine.log.table_log import TableLog
-from engine.runtime.times import iso_time_text
-from filestore.diff.table_diff import TableDiff
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from logstore.offsets import LogRange
+
+if TYPE_CHECKING:
+    from engine.log.table_log import TableLog
+    from filestore.diff.table_diff import TableDiff
+    from logstore.offsets import LogRange
 
 
 class StateSource(StrEnum):
@@ -33,6 +35,8 @@ class Served:
     reason: str  # why this source
 
     def __str__(self) -> str:
+        from engine.runtime.times import iso_time_text
+
         facts = [f"{self.source}: table={self.table} snapshot={self.snapshot_id or 'none'}"]
         if self.log_offsets:
             facts.append("log_offsets=" + ",".join(f"{b}={at}" for b, at in sorted(self.log_offsets.items())))
@@ -49,9 +53,9 @@ class ReadState:
 
     table: FileTable  # with the schema that the rows have
     snapshot: Snapshot | None
-    log: TableLog | None = None  # when there are ranges
-    ranges: tuple[LogRange, ...] = ()  # of the log, to be merged over the snapshot; one for each bucket that has any
-    diff: TableDiff | None = None  # then its rows are read, and nothing else
+    log: "TableLog | None" = None  # when there are ranges
+    ranges: "tuple[LogRange, ...]" = ()  # of the log, to be merged over the snapshot; one for each bucket that has any
+    diff: "TableDiff | None" = None  # then its rows are read, and nothing else
     served: Served
 
     @classmethod

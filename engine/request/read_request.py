@@ -6,12 +6,10 @@ Options that the reader was given come before those of the table: a state that i
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from engine.request.branch_choice import on_named_branch
-from engine.request.commit_handle import CommitHandle
 from engine.request.option_check import check_belongs, unknown_option
 from engine.request.read_keys import (
     BATCH_KEYS,
@@ -24,7 +22,6 @@ from engine.request.read_keys import (
     TIMESTAMP,
     TO_TAG,
 )
-from engine.request.scan_time import scan_time_ms
 from engine.types.row_changes import MetadataColumn
 from filestore.options.not_built import check_closed
 from filestore.options.option import At
@@ -33,6 +30,9 @@ from filestore.options.table_options import TableOptions, canonical_options
 from filestore.refs.versions import Version
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from engine.request.commit_handle import CommitHandle
 
 _UNION: Final = "scan.log.union"
 _STALENESS: Final = "scan.max-staleness"
@@ -106,7 +106,7 @@ class ReadRequest:
     reads_log: bool = False  # scan.log.union: the tail of the log is merged over the files
     max_staleness_ms: int | None = None  # of the newest state only; None: no limit
     fails_on_lost_log: bool = True  # log.on-offset-lost; False: the files alone, when records of the log are gone
-    at_least: CommitHandle | None = None  # a commit that must be visible first
+    at_least: "CommitHandle | None" = None  # a commit that must be visible first
     at_least_timeout_s: float = 60.0
     read_branches: Mapping[str, str] = field(default_factory=dict)  # by option: others of which partitions are taken
     has_row_kinds: bool = False  # read.changelog
@@ -131,19 +131,26 @@ class ReadRequest:
         options = options.with_texts(given)
         places = _places(options, given)
         _check_mode(str(options.scan_mode) if "scan.mode" in given else "default", places)
-        handle, timeout_ms = options.scan_at_least, options.scan_at_least_timeout_ms
         place = _place(options, given, places)
         return cls(
             place=place,
             reads_log=_reads_log(options, given, places),
             max_staleness_ms=_staleness_ms(options, given, places),
             fails_on_lost_log=options.log_on_offset_lost == "fail",
-            at_least=None if handle is None else CommitHandle.parse(handle),
-            at_least_timeout_s=timeout_ms / 1000,
+            at_least=_handle(options.scan_at_least),
+            at_least_timeout_s=options.scan_at_least_timeout_ms / 1000,
             read_branches=options.read_branches,
             has_row_kinds=options.read_changelog,
             metadata_columns=_batch_metadata(options),
         )
+
+
+def _handle(text: str | None) -> "CommitHandle | None":
+    if text is None:
+        return None
+    from engine.request.commit_handle import CommitHandle
+
+    return CommitHandle.parse(text)
 
 
 def open_for_read(table: FileTable, given: Mapping[str, str]) -> tuple[FileTable, ReadRequest]:
@@ -156,6 +163,8 @@ def open_for_read(table: FileTable, given: Mapping[str, str]) -> tuple[FileTable
     Raises:
         InvalidInputError: an unknown option, one that cannot be read, or options that contradict each other.
     """
+    from engine.request.branch_choice import on_named_branch
+
     if given:
         given = with_secrets(canonical_options(given))
         table = on_named_branch(table, given)
@@ -237,6 +246,8 @@ def _check_mode(mode: str, places: Mapping[str, Any]) -> None:
 
 
 def _place(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> Place:
+    from engine.request.scan_time import scan_time_ms
+
     offsets = options.scan_log_offsets
     if len(places) + (offsets is not None) > 1:
         found = " ".join(f"{key}={value}" for key, value in (*places.items(), (OFFSETS, offsets)) if value)

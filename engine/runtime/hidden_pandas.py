@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Final
 
@@ -39,7 +38,7 @@ def hide_pandas() -> None:
         sys.meta_path.remove(hidden)
 
 
-class _Hidden(MetaPathFinder):
+class _Hidden:
     """Hides pandas from the import system."""
 
     def find_spec(self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:

@@ -4,13 +4,11 @@ A path of the driver's machine is another directory, or none, on an executor els
 write files there, the driver would commit their names, and the rows would be lost.
 """
 
-import platform
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Self
 
 from filestore.io.object_store import is_object_path
@@ -24,7 +22,9 @@ _seen: set[tuple[object, ...]] = set()  # roots and identities of tables that th
 @cache
 def _versions() -> Mapping[str, str]:
     """Python's release, and the major and minor numbers of libraries that are installed."""
-    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in _LIBRARIES:
         try:
             found[name] = ".".join(version(name).split(".")[:2])

@@ -6,7 +6,6 @@ from typing import Final, Protocol
 from engine.lineage import tables as lineage
 from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import did_you_mean
 
@@ -102,6 +101,8 @@ def parse_system_name(name: str) -> SystemName:
         raise InvalidInputError(
             f"not the name of a system table: name={name} fix='write db.table$name or db.table$branch_b$name'"
         )
+    from filestore.system_tables import SYSTEM_TABLES
+
     return SystemName(table=base, branch=branch, system=_known(marked[0], (*SYSTEM_TABLES, *ROW_TABLES), name))
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from filestore.hashing.buckets import bucket_ids
 from filestore.schema.table_schema import TableSchema
 from filestore.table_view import TableView
-from filestore.write.row_checks import conform_batch, row_kinds_of_column
 from lsm.errors import InvalidInputError
 
 ROW_KIND_COLUMN: Final = "_row_kind"
@@ -41,6 +40,8 @@ def change_rows(
     Raises:
         InvalidInputError: an unknown or missing column, a value out of its column's range, or an unknown row kind.
     """
+    from filestore.write.row_checks import conform_batch, row_kinds_of_column
+
     kinds = None
     index = batch.schema.get_field_index(ROW_KIND_COLUMN)
     if index >= 0 and ROW_KIND_COLUMN not in table.schema.column_names:
@@ -55,6 +56,8 @@ def change_rows(
 
 
 def _kinds_of(texts: pa.Array) -> pa.Array:
+    from filestore.write.row_checks import row_kinds_of_column
+
     try:
         return row_kinds_of_column(texts, ROW_KIND_COLUMN)
     except InvalidInputError as error:

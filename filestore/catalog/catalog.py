@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -17,8 +17,6 @@ from filestore.catalog.metastore import open_metastore
 from filestore.catalog.table_names import DirectoryNames, SwapsNames, TablePlace, check_name
 from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
-from filestore.evolution.publication import publish_changes
-from filestore.evolution.schema_change import SchemaChange
 from filestore.io.commit_lock import CatalogLockFactory, check_commit_lock, table_lock
 from filestore.io.file_io import (
     Clock,
@@ -30,23 +28,21 @@ from filestore.io.file_io import (
     SystemClock,
 )
 from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
-from filestore.io.read_only_files import ReadOnlyFiles
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE
 from filestore.layout.file_names import check_spelling
-from filestore.layout.leftovers import clear_dropped, is_what_a_drop_leaves
-from filestore.layout.log_key import LOG_KEY_DIRECTORY, move_directory, note_places
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.predicate.row_rules import refuse_unkept
 from filestore.scan.row_expiry import check_expiry
-from filestore.schema.merge_engine import check_merging
 from filestore.schema.schema_store import SchemaStore, new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, MissingTableError
 from lsm.nearest_names import close_names, did_you_mean
+
+if TYPE_CHECKING:
+    from filestore.evolution.schema_change import SchemaChange
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
@@ -79,6 +75,8 @@ class FileCatalog:
         Raises:
             InvalidInputError: the address or an option is wrong.
         """
+        from filestore.io.read_only_files import ReadOnlyFiles
+
         self.options = CatalogOptions.parse(options or {})
         place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
         self.warehouse, self._io = place.root, place.io
@@ -177,6 +175,10 @@ class FileCatalog:
         Raises:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
         """
+        from filestore.layout.log_key import LOG_KEY_DIRECTORY
+        from filestore.predicate.row_rules import refuse_unkept
+        from filestore.schema.merge_engine import check_merging
+
         place = self.places.of_new(name, options)
         root = place.path
         check_spelling("table", name)
@@ -297,6 +299,8 @@ class FileCatalog:
         Raises:
             InvalidInputError: there is no such table.
         """
+        from filestore.layout.leftovers import is_what_a_drop_leaves
+
         if self.forgot_unfinished(name):
             return
         place, (database, table) = self.places.find(name), name.split(".")
@@ -319,6 +323,8 @@ class FileCatalog:
 
     def _remove(self, place: TablePlace, paths: TablePaths, database: str, table: str) -> None:
         """Remove the directory of a table, and its name; see ``drop_table``."""
+        from filestore.layout.leftovers import clear_dropped
+
         root = place.path
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
@@ -343,6 +349,8 @@ class FileCatalog:
 
         Returns: False: the name has no such path, or is a branch's, and nothing was done.
         """
+        from filestore.layout.leftovers import clear_dropped, is_what_a_drop_leaves
+
         if split_branch(name)[1] is not None:
             return False
         place, (database, table) = self.places.find(name), name.split(".")
@@ -354,7 +362,7 @@ class FileCatalog:
         self._tables.remove_table(database, table, place.path)
         return True
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str | None = None) -> TableSchema:
+    def alter_table(self, name: str, changes: "Sequence[SchemaChange]", *, branch: str | None = None) -> TableSchema:
         """Publish the next version of a table's schema. Files stay as they are; readers map them.
 
         Open writers continue with the version that they know; what they write stays readable. Open them again to
@@ -372,6 +380,8 @@ class FileCatalog:
             InvalidInputError: no such table, or a change is refused; nothing has changed.
             ConflictError: others altered the table again and again: try again.
         """
+        from filestore.evolution.publication import publish_changes
+
         return publish_changes(self.table(name, branch=branch).store, lambda _: changes)
 
     @property
@@ -390,6 +400,8 @@ class FileCatalog:
             InvalidInputError: there is no such table, the new name is taken or cannot be one, or the storage cannot
                 move directories.
         """
+        from filestore.layout.log_key import move_directory
+
         place, target = self.places.find(name), self.table_path(new_name)
         source, stays = place.path, place.is_own
         check_spelling("table", new_name)
@@ -455,6 +467,8 @@ class FileCatalog:
 
     def _exchange_directories(self, name: str, other: str) -> bool:
         """As ``swap_tables``, where names are directories; False: the file system has no such step."""
+        from filestore.layout.log_key import note_places
+
         one, two = (self.places.find(each) for each in (name, other))
         if one.is_own or two.is_own or not isinstance(self._io, ExchangesDirectories):
             return False

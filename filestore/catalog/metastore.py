@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from filestore.catalog.rest_names import READ_ONLY, RestNames, RestServer
 from filestore.catalog.table_names import DirectoryNames, TableNames
 from filestore.catalog.warehouse import Warehouse
 from filestore.io.commit_lock import CatalogLockFactory
 from filestore.io.file_io import Clock
-from filestore.io.hdfs_client import hadoop_user
 from filestore.options.catalog_options import CatalogOptions
 from filestore.table_store import TableRegistry
 from lsm.errors import InvalidInputError
@@ -73,6 +71,8 @@ def _locks(options: CatalogOptions, warehouse: Warehouse) -> bool:
 
 
 def _hive(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metastore:
+    from filestore.io.hdfs_client import hadoop_user
+
     if options.uri is None:
         raise InvalidInputError("metastore=hive needs a Hive metastore: fix='set uri=thrift://host:9083'")
     from filestore.catalog.hive_lock import HiveLockFactory
@@ -97,6 +97,8 @@ def _hive(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metast
 
 
 def _rest(options: CatalogOptions, warehouse: Warehouse) -> Metastore:
+    from filestore.catalog.rest_names import READ_ONLY, RestNames, RestServer
+
     if options.lock_enabled:
         raise InvalidInputError("a REST catalog has no lock: lock.enabled=true metastore=rest fix='leave it out'")
     server = RestServer.of(

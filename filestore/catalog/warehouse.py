@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from filestore.io.file_io import FileIO, LocalFileIO
-from filestore.io.hdfs_client import DEFAULT_HTTP_PORT, WebHdfs, hadoop_user
-from filestore.io.hdfs_files import HDFS_SCHEME, HdfsIO
 from filestore.io.object_clients import (
     AZURE_SCHEMES,
     GCS_SCHEMES,
+    HDFS_SCHEME,
     SCHEMES,
     AzureSettings,
     GcsSettings,
@@ -21,6 +20,9 @@ from filestore.io.object_store import ObjectStorageIO, check_library
 from filestore.options.catalog_options import CatalogOptions, from_environment
 from lsm.errors import InvalidInputError
 from lsm.secret_names import shown_address
+
+if TYPE_CHECKING:
+    from filestore.io.hdfs_client import WebHdfs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ def open_warehouse(
     if io is not None:
         return Warehouse(root=root, io=io)
     if urlsplit(root).scheme == HDFS_SCHEME:
+        from filestore.io.hdfs_files import HdfsIO
+
         return Warehouse(root=root, io=HdfsIO(client=_web_hdfs(root, options, environment), root=root))
     parts = urlsplit(root)
     if not parts.netloc:
@@ -131,7 +135,9 @@ def _settings(scheme: str, bucket: str, options: CatalogOptions) -> StoreSetting
     return _s3(bucket, options)
 
 
-def _web_hdfs(root: str, options: CatalogOptions, environment: Mapping[str, str]) -> WebHdfs:
+def _web_hdfs(root: str, options: CatalogOptions, environment: Mapping[str, str]) -> "WebHdfs":
+    from filestore.io.hdfs_client import DEFAULT_HTTP_PORT, WebHdfs, hadoop_user
+
     given = options.hdfs_webhdfs_address or f"http://{urlsplit(root).hostname}:{DEFAULT_HTTP_PORT}"
     addresses = tuple(each.strip().rstrip("/") for each in given.split(","))
     for each in addresses:

@@ -3,24 +3,26 @@
 Source: Paimon DataFileMeta.fileFormat.
 """
 
-from collections.abc import Mapping
-from typing import Final
-
-from filestore.format.avro import AVRO
 from filestore.format.interface import FileFormat
-from filestore.format.orc import ORC
 from filestore.format.parquet import PARQUET
 from lsm.errors import InvalidInputError
-
-_FORMATS: Final[Mapping[str, FileFormat]] = {each.name: each for each in (PARQUET, ORC, AVRO)}
 
 
 def file_format(name: str) -> FileFormat:
     """The format with this option name. Raises: InvalidInputError."""
-    found = _FORMATS.get(name.strip().lower())
-    if found is None:
-        raise InvalidInputError(f"unknown file format: file.format={name} allowed={sorted(_FORMATS)}")
-    return found
+    match name.strip().lower():
+        case "parquet":
+            return PARQUET
+        case "orc":
+            from filestore.format.orc import ORC
+
+            return ORC
+        case "avro":
+            from filestore.format.avro import AVRO
+
+            return AVRO
+        case _:
+            raise InvalidInputError(f"unknown file format: file.format={name} allowed=['avro', 'orc', 'parquet']")
 
 
 def format_of_file(file_name: str) -> FileFormat:

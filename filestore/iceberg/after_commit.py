@@ -2,7 +2,6 @@
 
 import logging
 
-from filestore.iceberg.places import publishing_store
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
@@ -24,6 +23,8 @@ def publish_refs(store: TableStore) -> None:
 
 
 def _publish(store: TableStore, change: str) -> None:
+    from filestore.iceberg.places import publishing_store
+
     try:
         main = publishing_store(store)
         if main is None:

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from filestore.io.file_io import NameSource, RandomNames
 from filestore.io.hdfs_client import IS_TAKEN, HdfsRefusalError, Upload, WebHdfs
+from filestore.io.object_clients import HDFS_SCHEME
 from filestore.io.object_streams import ObjectReader
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
-HDFS_SCHEME: Final = "hdfs"
 _NEVER: Final = "NONE"  # a rename never replaces what is there
 _OVER: Final = "OVERWRITE"  # a rename replaces a file, or an empty directory
 _NOT_EMPTY: Final = "PathIsNotEmptyDirectoryException"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 GCS_SCHEMES: Final = ("gs",)
 AZURE_SCHEMES: Final = ("az", "abfss", "abfs")
+HDFS_SCHEME: Final = "hdfs"  # of a file system beside them, see HdfsIO
 SCHEMES: Final = (*S3_SCHEMES, *GCS_SCHEMES, *AZURE_SCHEMES)
 MISSING_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
 """Error codes in the answers of S3 and GCS, and of Azure."""

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeVar
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import orc
 
 from filestore.format.avro_blocks import BlockWriter, read_blocks
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -60,6 +59,8 @@ def record_bytes(
     rows = pa.Table.from_pylist(list(records), pa.schema(list(_struct(schema["fields"]))))
     buffer = BytesIO()
     if format == "orc":
+        from pyarrow import orc
+
         orc.write_table(rows, buffer, compression=orc_codec)
     else:
         pq.write_table(rows, buffer, compression=parquet_codec, store_schema=False)
@@ -98,8 +99,14 @@ def decoded_records(body: bytes, *, source: str, decode: Callable[[Record], T]) 
         if is_avro(body):
             _, blocks = read_blocks(BytesIO(body), _without_logical_types)
             return [decode(record) for block in blocks for record in block]
-        rows = pq.read_table(BytesIO(body)) if body.startswith(_PARQUET_MAGIC) else orc.read_table(BytesIO(body))
+        rows = pq.read_table(BytesIO(body)) if body.startswith(_PARQUET_MAGIC) else _orc_rows(body)
         return [decode(_plain(record)) for record in rows.to_pylist()]
+
+
+def _orc_rows(body: bytes) -> pa.Table:
+    from pyarrow import orc
+
+    return orc.read_table(BytesIO(body))
 
 
 @contextmanager

@@ -29,9 +29,14 @@ class At(Flag):
 
 
 class Stored(Enum):
-    """Who gives an option to a table, for all who use it."""
+    """Who gives an option to a table, for all who use it: what a stored value may do follows from it.
+
+    A table's files may be a stranger's. What its users store is harmless to who opens it: it says what the table is,
+    and places outside of the table count only where the opener allows them.
+    """
 
     BY_USERS = auto()
+    BY_OPENER = auto()  # no one: who opens the table says it, and what a file says has no effect
     BY_ENGINE = auto()  # it follows from what was made with the table
     NEVER = auto()  # it is of one reader or writer
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.options.rules import CHECK_PREFIX
-from filestore.predicate.evaluation import filter_mask
-from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Not, Predicate, columns_of
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
@@ -35,6 +33,8 @@ class RowRule:
     @classmethod
     def parse(cls, name: str, condition: str, schema: TableSchema) -> "RowRule":
         """A rule on the columns of a table. Raises: InvalidInputError naming the rule: not a condition on them."""
+        from filestore.predicate.parser import parse_filter
+
         try:
             predicate = parse_filter(condition, schema)
         except InvalidInputError as error:
@@ -55,6 +55,8 @@ class RowRule:
             rows: the columns of the table, in their types.
             kinds: (n,) int8 kinds; None: all are inserts.
         """
+        from filestore.predicate.evaluation import filter_mask
+
         broken = filter_mask(Not(part=self.predicate), rows).fill_null(False)
         return broken if kinds is None else pc.and_not(broken, retracts(kinds))
 

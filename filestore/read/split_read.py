@@ -8,27 +8,23 @@ Source: Paimon MergeFileSplitRead, RawFileSplitRead.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
 from filestore.datafile.data_file import open_data_file, read_data_file
-from filestore.datafile.row_positions import rows_at, rows_not_at
 from filestore.format.interface import USUAL_BATCH, BatchLimit
 from filestore.format.statistics import ColumnRange
 from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, stored_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
-from filestore.predicate.evaluation import filter_mask, may_match
 from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate, columns_of, on_columns_only
 from filestore.scan.data_split import DataSplit
 from filestore.scan.key_span import KeyBounds
 from filestore.scan.row_expiry import RowExpiry, not_expired
-from filestore.scan.row_ranges import RowFiles, files_by_rows
 from filestore.scan.table_scan import Filter
 from filestore.schema.file_fields import TRACKING_COLUMNS
-from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.table_store import TableStore
@@ -37,10 +33,12 @@ from filestore.types.data_types import DataType
 from filestore.types.nested_arrays import with_slots
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.levels import SortedRun, sections
-from lsm.merge.change_recorder import ChangeRecorder, with_is_old
-from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
-from lsm.merge.merge_function import MergeFunction
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
+
+if TYPE_CHECKING:
+    from filestore.scan.row_ranges import RowFiles
+    from lsm.merge.change_recorder import ChangeRecorder
+    from lsm.merge.merge_function import MergeFunction
 
 # A merge holds a batch of every run: so batches are smaller, and smaller still with many runs. Below these
 # sizes decoding costs more than the memory is worth (measured: 16k rows are 8 % slower than 32k at 10 runs).
@@ -54,7 +52,7 @@ class MarkedMerge(Protocol):
     """A merge that knows more of a row than it has: which file it is of."""
 
     @property
-    def merge(self) -> MergeFunction:
+    def merge(self) -> "MergeFunction":
         """What folds the marked rows instead of the table's merge function."""
 
     def marked(self, rows: pa.RecordBatch, file: DataFileMeta) -> pa.RecordBatch:
@@ -65,11 +63,13 @@ class MarkedMerge(Protocol):
 class Recording:
     """The settings of a merge that records its changes; see ``MarkedMerge``."""
 
-    merge: ChangeRecorder  # wraps the table's merge function
+    merge: "ChangeRecorder"  # wraps the table's merge function
     known_level: int  # rows of this level and deeper ones are old
 
     def marked(self, rows: pa.RecordBatch, file: DataFileMeta) -> pa.RecordBatch:
         """The rows of a file, and whether they are old."""
+        from lsm.merge.change_recorder import with_is_old
+
         return with_is_old(rows, is_old=file.level >= self.known_level)
 
 
@@ -95,6 +95,8 @@ class BucketFiles:
         limit: BatchLimit = USUAL_BATCH,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file with the table's schema, in file order, without deleted rows."""
+        from filestore.datafile.row_positions import rows_at, rows_not_at
+
         table = self.table
         check_whole_rows(table)
         chosen = self.chosen.get(file.file_name)
@@ -147,6 +149,8 @@ class BucketFiles:
         limit: BatchLimit,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file within bounds; ``columns`` have the key."""
+        from filestore.datafile.row_positions import rows_not_at
+
         table, positions = self.table, self.deleted.get(file.file_name)
         if positions is None:
             read = open_data_file(
@@ -209,6 +213,9 @@ class BucketFiles:
             filter: predicate on key columns only.
             instead: of the table's merge function.
         """
+        from filestore.schema.merge_engine import merge_function
+        from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
+
         table = self.table
         by_name = {file.file_name: file for file in self.files}
         section_bytes = max(table.options.sort_spill_buffer_size_bytes // 4, 1)
@@ -243,6 +250,8 @@ class BucketFiles:
 def _may_be_inside(
     bounds: KeyBounds, filter: Predicate | None, ranges: Mapping[str, ColumnRange], places: range
 ) -> bool:
+    from filestore.predicate.evaluation import may_match
+
     return bounds.may_hold(ranges) and (filter is None or may_match(filter, ranges, len(places)))
 
 
@@ -334,6 +343,8 @@ def _with_slots(column: pa.Array, data_type: DataType, name: str) -> pa.Array:
 def _raw_rows(
     store: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
+    from filestore.scan.row_ranges import files_by_rows
+
     files = _files_of(store, split)
     columns = _in_order(store, {*names, *_columns_of(predicate), *time_field(store, split)})
     if store.options.data_evolution_enabled:
@@ -347,7 +358,7 @@ def _raw_rows(
 
 
 def _rows_of_parts(
-    store: TableStore, split: DataSplit, parts: RowFiles, columns: Sequence[str]
+    store: TableStore, split: DataSplit, parts: "RowFiles", columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows whose columns are in several files: each column from the newest file that has it."""
     ids = {name: store.schema.field(name).id for name in columns}
@@ -409,6 +420,8 @@ def _files_of(store: TableStore, split: DataSplit) -> BucketFiles:
 def _merged_rows(
     store: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
+    from filestore.schema.merge_engine import columns_to_merge
+
     files = _files_of(store, split)
     wanted = {*names, *_columns_of(predicate), *time_field(store, split)}
     columns = _in_order(store, columns_to_merge(store.schema, store.options, wanted))
@@ -426,6 +439,8 @@ def time_field(store: TableStore, split: DataSplit) -> tuple[str, ...]:
 
 
 def _matching(batch: pa.RecordBatch, predicate: Predicate | None) -> pa.RecordBatch:
+    from filestore.predicate.evaluation import filter_mask
+
     return batch if predicate is None else batch.filter(filter_mask(predicate, batch))
 
 

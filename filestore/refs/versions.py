@@ -14,11 +14,8 @@ from typing import Final
 
 from filestore.layout.branch_state import main_branch
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.refs.live_references import branch_names, on_branch
-from filestore.refs.savepoint_files import list_savepoints, read_savepoint
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
-from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import names_text
 
@@ -70,6 +67,8 @@ def parse_version(store: TableStore, text: str) -> Version:
 
     Raises: InvalidInputError naming the existing tags and branches.
     """
+    from filestore.refs.live_references import branch_names, on_branch
+
     version = _plain(text)
     if version is not None and (version.tag is None or store.io.exists(store.paths.tag(version.tag))):
         return version
@@ -99,6 +98,8 @@ def find_version(store: TableStore, version: Version) -> FoundVersion:
 
     Raises: InvalidInputError naming the existing ones when there is no such snapshot.
     """
+    from filestore.refs.live_references import on_branch
+
     branch = store.paths.branch if version.branch is None else version.branch
     if version.branch == MAIN_BRANCH:  # whatever its name is by now
         branch = main_branch(store.io, store.paths.root)
@@ -133,6 +134,8 @@ def _is_number(text: str) -> bool:
 
 
 def _time_ms(text: str) -> int:
+    from filestore.types.text_values import LiteralMismatchError, parse_moment
+
     if _is_number(text):
         return int(text)
     try:
@@ -144,6 +147,8 @@ def _time_ms(text: str) -> int:
 
 
 def _find(store: TableStore, version: Version) -> tuple[Snapshot, str]:
+    from filestore.refs.savepoint_files import read_savepoint
+
     if version.tag is not None:
         return store.snapshots.tag(version.tag), f"the tag {version.tag} was asked for"
     if version.savepoint_id is not None:
@@ -233,6 +238,8 @@ def _watermark_of(snapshot: Snapshot) -> int:
 
 def _kept(store: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
     """Savepoints and tags with kind and name; without the tags of savepoints."""
+    from filestore.refs.savepoint_files import list_savepoints
+
     savepoints = list_savepoints(store)
     for savepoint in savepoints:
         yield ("savepoint", str(savepoint.id)), savepoint.snapshot

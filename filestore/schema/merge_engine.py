@@ -4,6 +4,7 @@ Source: Paimon MergeFunction and its kinds.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,13 +13,13 @@ from filestore.options.parsing import names
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_type
-from lsm.aggregate.aggregates import FieldAggregate
-from lsm.aggregate.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from lsm.merge.merge_function import Deduplicate, FirstRow, RowMerge
-from lsm.merge.partial_update import PartialUpdate, SequenceGroup
-from lsm.merge.row_count import ROW_COUNT, RowCountSum
 from lsm.row_kind import RowKind, retracts
+
+if TYPE_CHECKING:
+    from lsm.aggregate.aggregates import FieldAggregate
+    from lsm.merge.partial_update import SequenceGroup
 
 
 def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> RowMerge:
@@ -33,18 +34,24 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
         InvalidInputError: an option names a function or column that does not exist.
     """
     if options.row_counts:
+        from lsm.merge.row_count import RowCountSum
+
         return RowCountSum()
     if options.merge_engine == "deduplicate":
         return Deduplicate(ignore_delete=options.ignore_delete)
     if options.merge_engine == "first-row":
         return FirstRow(ignore_delete=options.ignore_delete)
     if options.merge_engine == "aggregation":
+        from lsm.aggregate.aggregation import Aggregation
+
         return Aggregation(
             key_names=schema.primary_keys,
             fields=_aggregates(schema, options),
             sequence_names=options.sequence_fields,
             remove_record_on_delete=options.aggregation_remove_record_on_delete,
         )
+    from lsm.merge.partial_update import PartialUpdate
+
     removing = options.partial_update_remove_record_on_sequence_group
     return PartialUpdate(
         key_names=schema.primary_keys,
@@ -103,6 +110,8 @@ def composes(schema: TableSchema, options: TableOptions) -> bool:
 
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
     """The columns that have to be read so that these come out right."""
+    from lsm.merge.row_count import ROW_COUNT
+
     needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}
     if options.row_counts:
         needed.add(ROW_COUNT)
@@ -112,8 +121,10 @@ def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterabl
     return frozenset(needed)
 
 
-def sequence_groups(schema: TableSchema, options: TableOptions) -> Sequence[SequenceGroup]:
+def sequence_groups(schema: TableSchema, options: TableOptions) -> "Sequence[SequenceGroup]":
     """The groups that ``fields.<sequence columns>.sequence-group`` defines. Raises: InvalidInputError."""
+    from lsm.merge.partial_update import SequenceGroup
+
     groups = []
     for columns, given in options.sequence_groups().values():
         members = tuple(name for name in given if name not in columns)
@@ -168,8 +179,10 @@ def without_old_values(
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
-def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, FieldAggregate]:
+def _aggregates(schema: TableSchema, options: TableOptions) -> "Mapping[str, FieldAggregate]":
     """The aggregate of every column that has one, by its own option or the default; keys and sequences have none."""
+    from lsm.aggregate.aggregates import FieldAggregate
+
     default = options.fields_default_aggregate_function
     if options.merge_engine == "aggregation":
         default = default or FieldAggregate().function
@@ -197,17 +210,17 @@ def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, Fiel
     return found
 
 
-def _grouped_aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, FieldAggregate]:
+def _grouped_aggregates(schema: TableSchema, options: TableOptions) -> "Mapping[str, FieldAggregate]":
     grouped = {name for group in sequence_groups(schema, options) for name in group.field_names}
     return {name: each for name, each in _aggregates(schema, options).items() if name in grouped}
 
 
-def _counts_retracts(aggregates: Collection[FieldAggregate]) -> bool:
+def _counts_retracts(aggregates: "Collection[FieldAggregate]") -> bool:
     """Whether some function takes values back, and none refuses to: other writers may leave such retracts alone."""
     return any(not each.ignore_retract for each in aggregates) and all(each.supports_retracts for each in aggregates)
 
 
-def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
+def _check_functions(aggregates: "Mapping[str, FieldAggregate]") -> None:
     for name, aggregate in aggregates.items():
         if not aggregate.supports_retracts:
             raise InvalidInputError(
@@ -216,8 +229,10 @@ def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
             )
 
 
-def _only(group: SequenceGroup, columns: Collection[str] | None) -> SequenceGroup:
+def _only(group: "SequenceGroup", columns: Collection[str] | None) -> "SequenceGroup":
     """The group without the columns that are not wanted."""
+    from lsm.merge.partial_update import SequenceGroup
+
     if columns is None:
         return group
     return SequenceGroup(

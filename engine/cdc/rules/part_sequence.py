@@ -57,6 +57,7 @@ class PartColumn:
     name: str  # in the source
     type: DataType
     default: str | None = None
+    unknown: str = ""  # why it is not known what rows from before the column have; "": the default, or null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,8 @@ class PassedPart:
 
     changes: tuple[SchemaChange, ...]
     sequence: PartSequence
+    before: Mapping[str, str] = field(default_factory=dict)  # by new column: what rows from before it have, and why
+    unknown: Mapping[str, str] = field(default_factory=dict)  # those that have another value in the source
 
 
 def made_again(table: str, offset: int) -> str:
@@ -213,7 +216,8 @@ def pass_through(
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
     if rules.get("drop") != "drop":
         _check_generated(sequence, seen, counts_rows=counts_rows)
-    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, can_widen=can_widen)
+    step = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, can_widen=can_widen)
+    changes, plan = step.changes, step.plan
     if counts_rows:
         _check_values(sequence, seen, changes, plan)
     kept = _without_columns(sequence, {each.path[0] for each in changes if isinstance(each, DropColumn)})
@@ -224,7 +228,9 @@ def pass_through(
         used=tuple(dict.fromkeys((*kept.used, *plan.values()))),
         plans={**kept.plans, name: plan},
     )
-    return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
+    return PassedPart(
+        changes=tuple(changes), sequence=_with_run(grown, seen, name), before=step.before, unknown=step.unknown
+    )
 
 
 def leave_out(sequence: PartSequence, names: Collection[str]) -> PassedPart:
@@ -257,6 +263,25 @@ def _check_generated(sequence: PartSequence, seen: SeenPart, *, counts_rows: boo
     )
 
 
+@dataclass(slots=True)
+class _Planned:
+    """The columns of a part in the table, and what that takes; ``before`` and ``unknown`` as in ``PassedPart``."""
+
+    changes: list[SchemaChange] = field(default_factory=list)
+    plan: dict[str, str] = field(default_factory=dict)
+    before: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def tell_before(self, name: str, kind: str, column: PartColumn) -> None:
+        """Note what rows from before a new column of the table have in it."""
+        if kind == "retype":
+            self.before[name] = "null, because no record has their values of the new type"
+        elif column.unknown:
+            self.before[name] = self.unknown[name] = f"null, because {column.unknown}"
+        elif column.default is not None:
+            self.before[name] = f"the default of this record: {column.default}"
+
+
 def _planned(
     sequence: PartSequence,
     seen: SeenPart,
@@ -266,10 +291,10 @@ def _planned(
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
     can_widen: CanWiden,
-) -> tuple[list[SchemaChange], dict[str, str]]:
+) -> _Planned:
     known = {each.name: each.type for each in fields}
-    changes: list[SchemaChange] = []
-    plan: dict[str, str] = {}
+    found = _Planned()
+    changes, plan = found.changes, found.plan
     for column in seen.columns:
         wanted = name_in_table(column.name, renamed)
         own = sequence.live.get(column.name)
@@ -301,10 +326,11 @@ def _planned(
             new = AddColumn(path=(free,), type=replace(column.type, nullable=True), initial_default=default)
             changes.append(new)
             known[free] = column.type
+            found.tell_before(free, kind, column)
     for gone in sequence.live.keys() - {each.name for each in seen.columns}:
         if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":
             changes.append(DropColumn((sequence.live[gone],)))
-    return changes, plan
+    return found
 
 
 def _check_values(
@@ -313,9 +339,11 @@ def _check_values(
     """Check a schema change of a table without a key. Raises: InvalidInputError: old rows could not be found again."""
     wrong = [f"{each.path[0]} has another type" for each in changes if isinstance(each, ChangeType)]
     for name, column in plan.items() if sequence.live else ():
-        default = next(each.default for each in seen.columns if each.name == name)
-        if name not in sequence.live and default is not None:
+        given = next(each for each in seen.columns if each.name == name)
+        if name not in sequence.live and given.default is not None:
             wrong.append(f"{name} has a default")
+        elif name not in sequence.live and given.unknown:
+            wrong.append(f"{name} has values: {given.unknown}")
         elif sequence.live.get(name, column) != column:
             wrong.append(f"{name} has another type")
     wrong += [f"{name} is gone" for name in sorted(sequence.live.keys() - {each.name for each in seen.columns})]

@@ -70,6 +70,8 @@ def tail(
     JSON is one object per line.
     """
     found = place.table(table)
+    if found.log is not None:
+        found.log.reached_topics()  # a stream waits longer for brokers than a person does
     choices: StreamChoices = {"filter": where, "consumer": consumer, "follow": follow}
     if columns:
         choices["columns"] = [name.strip() for name in columns.split(",")]

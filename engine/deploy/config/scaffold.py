@@ -57,11 +57,12 @@ import json
 import os
 import sys
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPIC = "order-changes"
-BROKERS = {"bootstrap.servers": os.environ.get("KAFKA", "$bootstrap_servers")}
+SERVERS = os.environ.get("KAFKA", "$bootstrap_servers")
+BROKERS = {"bootstrap.servers": SERVERS, "log_level": 2}  # no line for each attempt to connect
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 
 
@@ -71,7 +72,11 @@ def order(number, state):
 
 
 admin = AdminClient(BROKERS)
-if TOPIC not in admin.list_topics(timeout=30).topics:
+try:
+    topics = admin.list_topics(timeout=8).topics
+except KafkaException as error:
+    sys.exit(f"the brokers do not answer: KAFKA={SERVERS} reason={error.args[0].str()}")
+if TOPIC not in topics:
     admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=1)])[TOPIC].result(30)
 
 # an idempotent producer never sends a record twice, nor behind a later one

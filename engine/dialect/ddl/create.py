@@ -9,7 +9,6 @@ from pyspark.sql import types as T
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
@@ -31,7 +30,7 @@ from filestore.evolution.schema_change import parse_default
 from filestore.evolution.schema_merge import as_nullable
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
-from filestore.options.rules import CHECK_PREFIX
+from filestore.options.rules import CHECK_PREFIX, COMPUTED_PREFIX
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import ROOT_KEYS
 from filestore.types.data_types import DataField
@@ -123,7 +122,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         raise InvalidInputError(
             f"a table of another connector is not one of Fluvial: connector={provider} fix='leave out the option'"
         )
-    reserved = [key for key in given if key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))]
+    reserved = [key for key in given if key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))]
     if reserved:
         raise InvalidInputError(
             f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
@@ -131,7 +130,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
     settings = {
         key: text
         for key, text in canonical_options(context.settings).items()
-        if key not in TableOptions.declared or TableOptions.declared[key].stored is Stored.BY_USERS
+        if key not in TableOptions.declared or TableOptions.declared[key].stored in {Stored.BY_USERS, Stored.BY_OPENER}
     }
     options = {**(without_place(settings) if {*ROOT_KEYS} & {*given} else settings), **given}
     options |= create.checks
@@ -195,7 +194,7 @@ def _overlaid(
 
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
-    own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX, CHECK_PREFIX)
+    own_prefixes = (COMPUTED_PREFIX, COMMENT_PREFIX, CHECK_PREFIX)
     left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION, *ROOT_KEYS}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 

@@ -4,7 +4,7 @@ Each name is loaded at first use, so a program that does not use Spark does not 
 
 Raises:
     ImportError: another module or package of the name ``engine``, ``filestore``, ``logstore`` or ``lsm`` is found
-        before Fluvial's; the message has its place.
+        before Fluvial's, or was installed over it; the message has its place.
 """
 
 from importlib import import_module
@@ -12,13 +12,18 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-# A package of Fluvial, and a module that only Fluvial's package of this name has.
-_PACKAGES: Final = {"lsm": "secret_names", "logstore": "offsets", "filestore": "opened_as", "engine": "table_versions"}
+# A package of Fluvial, a module that only Fluvial's package of this name has, and a word of its own first line.
+_PACKAGES: Final = (
+    ("lsm", "secret_names", b"log-structured"),
+    ("logstore", "offsets", b"Kafka"),
+    ("filestore", "opened_as", b"Paimon"),
+    ("engine", "table_versions", b"Fluvial"),
+)
 
 
 def _check_packages() -> None:
     """Look whether Python's path leads to Fluvial's packages; none of them is imported for it."""
-    for name, module in _PACKAGES.items():
+    for name, module, word in _PACKAGES:
         spec = find_spec(name)
         places = None if spec is None else spec.submodule_search_locations
         if spec is None or places is None or PathFinder.find_spec(f"{name}.{module}", places) is None:
@@ -26,6 +31,13 @@ def _check_packages() -> None:
             raise ImportError(
                 f"another module hides a package of Fluvial: package={name} found={found}; rename that module, or run"
                 f" this program in an environment without it",
+                name=name,
+            )
+        data = getattr(spec.loader, "get_data", None)
+        if data is not None and word not in data(spec.origin):
+            raise ImportError(
+                f"another package was installed over a package of Fluvial: package={name} found={spec.origin}"
+                f" fix='install fluvial again, without the other one'",
                 name=name,
             )
 

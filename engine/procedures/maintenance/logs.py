@@ -78,6 +78,7 @@ def sync_log(table: Table) -> pa.Table:
     """
     if table.log is None:
         raise _no_log(table)
+    table.log.reached_topics()  # whose patience is that of a person, other than a writer's
     complete_log(table.files)
     newest = table.latest_snapshot()
     gap = log_gap(table.store, newest)

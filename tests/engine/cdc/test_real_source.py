@@ -152,12 +152,16 @@ def test_a_load_of_pgbench(postgres_source: PostgresSource, tmp_path: Path) -> N
 def test_every_type_of_mariadb(mariadb_source: ChangeSource, tmp_path: Path) -> None:
     """Only what the connector cannot say differs: its zero dates are null."""
     (scenario,) = MARIADB.values()
-    mariadb_source.execute(*scenario.before)
+    mariadb_source.execute(
+        *scenario.before,
+        "CREATE TABLE nulls (id INT PRIMARY KEY, a INT DEFAULT 7, t TEXT DEFAULT 'x', at DATETIME DEFAULT NOW())",
+        "INSERT INTO nulls VALUES (1, NULL, NULL, NULL), (2, 1, 'y', NOW())",
+    )
     mariadb_source.start(scenario.settings)
     follower = Follower(mariadb_source, tmp_path)
     follower.catch_up()
     assert follower.differences() == {}
-    mariadb_source.execute(*scenario.after[:5])
+    mariadb_source.execute(*scenario.after[:5], "UPDATE nulls SET a = NULL, t = NULL, at = NULL")
     follower.catch_up()
     (only,) = follower.differences()["types"]
     assert only.key == {"id": "3"}  # type: ignore[attr-defined]
@@ -273,6 +277,43 @@ def test_columns_that_change_while_a_job_follows(postgres_source: ChangeSource, 
         report = follower.catch_up()
         assert {name: str(each.parked) for name, each in report.tables.items() if each.parked} == {}, change
         assert follower.differences() == {}, change
+
+
+def test_columns_with_defaults(postgres_source: ChangeSource, tmp_path: Path) -> None:
+    """A null stays a null; rows from before a column have its default if a record says it, else null, until they are
+    published."""
+    postgres_source.execute(
+        "CREATE TABLE nulls (id int PRIMARY KEY, a int DEFAULT 7, t text DEFAULT 'x', at timestamptz DEFAULT now())",
+        "CREATE TABLE nokey (a int DEFAULT 7, t text DEFAULT 'x')",
+        "ALTER TABLE nokey REPLICA IDENTITY FULL",
+        "INSERT INTO nulls VALUES (1, NULL, NULL, NULL)",
+        "INSERT INTO nokey VALUES (NULL, 'a'), (7, 'a'), (NULL, NULL)",
+    )
+    postgres_source.start()
+    follower = Follower(postgres_source, tmp_path)
+    follower.catch_up()
+    assert follower.differences() == {}
+    postgres_source.execute(
+        "INSERT INTO nulls VALUES (2, 1, 'y', now()), (3, NULL, NULL, NULL)",
+        "UPDATE nulls SET a = NULL, t = NULL, at = NULL WHERE id = 2",
+        "DELETE FROM nokey WHERE a IS NULL AND t IS NULL",
+        "UPDATE nokey SET a = NULL",
+    )
+    follower.catch_up()
+    assert follower.differences() == {}
+    postgres_source.execute(
+        "ALTER TABLE nulls ADD b int NOT NULL DEFAULT 5, ADD c timestamptz NOT NULL DEFAULT now(), "
+        "ADD u uuid NOT NULL DEFAULT gen_random_uuid(), ADD d int NOT NULL DEFAULT (1 + 1)",
+        "INSERT INTO nulls (id) VALUES (4)",
+    )
+    follower.catch_up()
+    found = follower.verified()["nulls"].comparison
+    assert found is not None
+    at = [each.name for each in found.pair.columns].index("b")
+    assert [(each.table[0][at], set(each.table[0][at + 1 :])) for each in found.differences] == [("5", {None})] * 3
+    postgres_source.execute("UPDATE nulls SET id = id")
+    follower.catch_up()
+    assert follower.differences() == {}
 
 
 def test_generated_columns_and_rows_alone(postgres_source: ChangeSource, tmp_path: Path) -> None:

@@ -83,6 +83,75 @@ def test_commands_without_spark_import_neither_spark_nor_pandas(tmp_path: Path) 
     assert [text for (emitted, _), text in zip(found, texts, strict=True) if text not in emitted] == []
 
 
+# runs a command, or imports a package, and tells which of its own modules and of others' are there afterwards
+IMPORTED = """
+import contextlib, io, json, sys
+arguments = sys.argv[1:]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    if arguments[0] == "import":
+        __import__(arguments[1])
+    else:
+        from engine.cli import start
+        sys.argv = ["fluvial", *arguments]
+        start.main()
+print(json.dumps(sorted(sys.modules)))
+"""
+OWN_PACKAGES = ("engine", "filestore", "logstore", "lsm", "fluvial")
+OF_NO_SHORT_COMMAND = (
+    *HEAVY,
+    "asyncio",
+    "confluent_kafka",
+    "engine.compaction",
+    "engine.dialect.spark_sql",
+    "engine.drawing",
+    "engine.follow",
+    "engine.kafka",
+    "engine.log.table_log",
+    "engine.procedures",
+    "engine.stream",
+    "engine.write",
+    "filestore.branch",
+    "filestore.commit",
+    "filestore.compact",
+    "filestore.maintenance",
+    "filestore.write",
+    "logstore.format",
+    "logstore.kafka",
+    "logstore.log",
+    "prometheus_client",
+    "pyarrow.orc",
+    "pyiceberg",
+    "sqlalchemy",
+    "sqlglot",
+)
+OWN_MODULES = {"import engine": 3, "import fluvial": 4, "ls": 221, "describe": 221, "read": 226}
+"""How many modules of Fluvial are imported; each costs about half a millisecond. May only fall."""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("words", OWN_MODULES)
+def test_a_short_command_imports_what_it_uses(words: str, tmp_path: Path) -> None:
+    """Most of a short command's time is imports: 1.0 s of processor time with 524 modules, under half with 230."""
+    place = ["--warehouse", str(tmp_path)]
+    if words in ("describe", "read"):
+        place = ["shop.orders", *place]
+        table = Catalog(str(tmp_path)).create_table(
+            "shop.orders", pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_key=["id"]
+        )
+        table.write(pa.table({"id": range(10), "name": ["a"] * 10}))
+    arguments = words.split() if words.startswith("import") else [words, *place]
+    imported = json.loads(run_script(IMPORTED, *arguments))
+    unused = {*OF_NO_SHORT_COMMAND, *(("pyarrow", "numpy", "rich") if words.startswith("import") else ())}
+    assert [name for name in imported if not unused.isdisjoint({name, *parents(name)})] == []
+    own = [name for name in imported if name.partition(".")[0] in OWN_PACKAGES]
+    assert len(own) <= OWN_MODULES[words], own
+
+
+def parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_says_what_each_command_says_of_itself(name: str) -> None:
     command = cli.get_command(click.Context(cli, **cli.context_settings), name)
