@@ -205,7 +205,7 @@ def test_records_of_any_form_reach_no_reader(
         lambda: changes_by(table, servers, **{"streaming-read-mode": "log"}),
         lambda: [row["id"] for each in table.stream("full", idle_s=0) for row in each.rows.to_pylist()],
         lambda: ids_of_rows(table.read(options=UNION).to_arrow().to_pylist()),
-        lambda: copied(table),
+        lambda: rows_of_copy(table),
     ):
         try:
             assert sorted(read()) == [1, 2]
@@ -228,7 +228,7 @@ def test_records_of_any_form_reach_no_reader(
         table.write(id_rows([4]))
 
 
-def copied(table: Table) -> list[int]:
+def rows_of_copy(table: Table) -> list[int]:
     with table.live() as live:
         return [row["id"] for row in live.rows()]
 
