@@ -1,7 +1,8 @@
 """A table that takes the place of another one: made and filled beside it, then the names change.
 
-There is always one of the two tables, also for a process that dies between two steps: readers see the old one or the
-new one. The history, the tags and the branches of the old one go with it.
+Where two names change at once, there is always one of the two tables, also for a process that dies between two steps:
+readers see the old one or the new one. Elsewhere the old one is dropped first. The history, the tags and the branches
+of the old one go with it.
 """
 
 import uuid

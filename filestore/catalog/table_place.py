@@ -17,7 +17,7 @@ from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import main_branch
 from filestore.layout.file_names import EXTERNAL_OPTIONS, allowed_roots, is_inside, local_path
-from filestore.layout.links import Links
+from filestore.layout.links import LinksOut
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths, escape_path
 from filestore.manifest.new_file_paths import own_directories
 from filestore.options.catalog_options import CatalogOptions
@@ -71,7 +71,7 @@ class TablePlaces:
         check_name("table", parts[1])
         check_name("database", parts[0])
         place, allowed = self.names.place(*parts), self.options.external_paths_allowed
-        Links(self.io, self.warehouse, allowed).check(place.path)
+        LinksOut(self.io, self.warehouse, allowed).check(place.path)
         if not place.is_own or self.names.is_trusted or is_allowed(place.path, allowed):
             return place
         raise InvalidInputError(

@@ -40,6 +40,7 @@ _CLAUSES: Final = frozenset(
 _WHAT: Final = "INSERT with REPLACE WHERE"
 _IS_MET: Final = "_fluvial_met"
 _OTHER: Final = "_fluvial_other"
+_ROW: Final = "_fluvial_row"
 _WORDS: Final = {"exists": "IF NOT EXISTS", "using": "REPLACE USING", "stored": "STORED BY", "conflict": "ON CONFLICT"}
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
@@ -386,13 +387,18 @@ class ReplacedRows:
         )
 
     def _checked(self, rows: DataFrame, test: Column, words: str, target: WriteTarget) -> DataFrame:
+        """The rows; one that does not meet the test is an error when it is computed.
+
+        The test depends on a random number, or Spark would derive conditions of other tables from it by the keys of a
+        join: of rows that are constants also those that the query leaves out.
+        """
         names = target.schema.column_names
-        first, *others = [F.col(quoted(name)) for name in names]
         condition = self.statement.text[slice(*self.span)]
         problem = F.concat(
             F.lit(f"{words}: table={target.table.name} condition='{condition}' row="),
             F.to_json(F.struct(*[F.col(quoted(name)) for name in names])),
             F.lit(" fix='write it by another statement'"),
         )
-        kept = F.when(test, first).otherwise(F.raise_error(problem))
-        return rows.select(kept.alias(names[0]), *others)
+        row = F.struct(*[F.col(quoted(name)).alias(name) for name in names])
+        kept = F.when(test & (F.rand() < 2), row).otherwise(F.raise_error(problem))
+        return rows.select(kept.alias(_ROW)).select(f"{_ROW}.*")

@@ -9,6 +9,7 @@ from engine.dialect.dml.target import WriteTarget
 from engine.dialect.session import SqlSession
 from engine.replacement import Replacement
 from engine.table import Table
+from lsm.errors import InvalidInputError
 from tests.engine.dialect.conftest import Warehouse
 from tests.engine.dialect.dml.test_waiting_rows import SCHEMA, newest_rows, waiting
 
@@ -111,3 +112,15 @@ def test_an_old_state_of_the_table_is_written_whatever_others_commit(
     meanwhile(monkeypatch, WriteTarget, "overwrite", lambda: table.write(row))
     sql.execute("INSERT OVERWRITE db.waiting SELECT * FROM db.waiting VERSION AS OF 1")
     assert newest_rows(table) == [(1, 0, "a"), (2, 0, "b")]
+
+
+@pytest.mark.parametrize("kind", ["key", "no key with vectors"])
+def test_a_constant_row_that_the_query_leaves_out_is_not_checked(warehouse: Warehouse, kind: str) -> None:
+    """Spark derives conditions of the join with the table's keys from all constants of the source."""
+    table, sql = made(warehouse, kind)
+    source = "SELECT 10L AS id, 127L AS n UNION ALL SELECT 3L, 0L UNION ALL SELECT 4L, 5L"
+    meets = "(id < 1) OR (n IN (0, 5))"
+    sql.execute(f"INSERT INTO db.waiting REPLACE WHERE {meets} SELECT id, n, 'c' FROM ({source}) WHERE {meets}")
+    assert newest_rows(table) == [(3, 0, "c"), (4, 5, "c")]
+    with pytest.raises(InvalidInputError, match="a row does not meet the condition"):
+        sql.execute(f"INSERT INTO db.waiting REPLACE WHERE {meets} SELECT id, n, 'c' FROM ({source})")
