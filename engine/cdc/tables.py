@@ -12,10 +12,10 @@ from engine.cdc.records.part_columns import key_names, lossy_columns, refused_co
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import (
-    Moment,
     PartSequence,
     PassedPart,
     SeenPart,
+    SourceMoment,
     leave_out,
     made_again,
     pass_through,
@@ -46,7 +46,7 @@ class MetPart:
     has_changes: bool  # not only rows of a snapshot
     last_offset: int = -1  # of its last record
     is_end: bool = False  # that record, and not the first one
-    moments: tuple[Moment, Moment] | None = None  # the least and the greatest of its records
+    moments: tuple[SourceMoment, SourceMoment] | None = None  # the least and the greatest of its records
 
 
 class SkippedTableError(InvalidInputError):

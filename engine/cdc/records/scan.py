@@ -29,7 +29,7 @@ from engine.cdc.records.routing import (
     route,
 )
 from engine.cdc.rules.names import SourceTable
-from engine.cdc.rules.part_sequence import Moment
+from engine.cdc.rules.part_sequence import SourceMoment
 from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, moments_of, stamps_of
 from engine.cdc.rules.snapshots import RowsOfSnapshots
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
@@ -58,7 +58,7 @@ class PartSpan:
     last_offset: int
     last: Stamp | None
     has_changes: bool = True  # not only rows of a snapshot
-    moments: tuple[Moment, Moment] | None = None  # the least and the greatest of its records
+    moments: tuple[SourceMoment, SourceMoment] | None = None  # the least and the greatest of its records
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ _KEPT_PLANS: Final = 64
 _FORMER_KEPT_RUNS: Final = 8  # in states without numbers of runs, where more of them may have been
 
 
-Moment = tuple[int, int]
+SourceMoment = tuple[int, int]
 """When a change was made in the source: milliseconds, and the place in its log within one."""
 CanWiden = Callable[[str, DataType], bool]
 """Whether a column of the table, by name, can get a type."""
@@ -75,7 +75,7 @@ class SeenPart:
     digest: str
     columns: tuple[PartColumn, ...]
     has_changes: bool = True  # its records are not only rows of a snapshot
-    moment: Moment | None = None  # of the record
+    moment: SourceMoment | None = None  # of the record
     is_end: bool = False  # the last record of neighbours that have the part, whose first one has been met
     is_ordered: bool = False  # by moments: the topic has several partitions, whose offsets have no common order
     table: str = "TABLE"  # for messages
@@ -93,8 +93,8 @@ class PartSequence:
     plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
     runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by position: how often a digest began
-    begins: Mapping[str, Mapping[str, Moment]] = field(default_factory=dict)  # by topic and run: its least moment
-    ends: Mapping[str, Moment] = field(default_factory=dict)  # by position: the greatest moment that is known
+    begins: Mapping[str, Mapping[str, SourceMoment]] = field(default_factory=dict)  # by topic and run: its least moment
+    ends: Mapping[str, SourceMoment] = field(default_factory=dict)  # by position: the greatest moment that is known
 
     def run_of_rows(self, position: str, digest: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
         """The runs of a part in a partition, and for each offset the index of its run.
@@ -425,17 +425,17 @@ def _topic(position: str) -> str:
     return position.rpartition("/")[0]
 
 
-def _timeline(sequence: PartSequence, seen: SeenPart) -> list[tuple[Moment, str]]:
+def _timeline(sequence: PartSequence, seen: SeenPart) -> list[tuple[SourceMoment, str]]:
     """The runs of a topic in order of the source."""
     return sorted((at, name) for name, at in sequence.begins.get(_topic(seen.position), {}).items())
 
 
-def _is_tied(sequence: PartSequence, seen: SeenPart, moment: Moment) -> bool:
+def _is_tied(sequence: PartSequence, seen: SeenPart, moment: SourceMoment) -> bool:
     """Whether another part has begun at a moment, so that moments say no order."""
     return any(at == moment and _digest_of(name) != seen.digest for at, name in _timeline(sequence, seen))
 
 
-def _name_at(sequence: PartSequence, seen: SeenPart, moment: Moment) -> str:
+def _name_at(sequence: PartSequence, seen: SeenPart, moment: SourceMoment) -> str:
     """The run of a part at a moment: one beside it in the timeline, or a new one between others."""
     line = _timeline(sequence, seen)
     beside = [name for at, name in line if at <= moment][-1:] + [name for at, name in line if at > moment][:1]
@@ -519,7 +519,7 @@ def _between(
     return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
 
 
-def _check_own(sequence: PartSequence, seen: SeenPart, current: str, moment: Moment) -> None:
+def _check_own(sequence: PartSequence, seen: SeenPart, current: str, moment: SourceMoment) -> None:
     """Check the records of a partition between two moments that have the same part.
 
     Raises: InvalidInputError: other partitions have a part between that its columns did not survive: which of the

@@ -43,7 +43,7 @@ UNKNOWN: list[tuple[Field, Any, str]] = [
 ]  # fmt: skip
 
 
-def resnapshot(job: MemoryJob, new: SourceTable, rows: list[dict[str, Any]], reason: str) -> None:
+def do_resnapshot(job: MemoryJob, new: SourceTable, rows: list[dict[str, Any]], reason: str) -> None:
     """What the message says, and the snapshot that comes then."""
     assert "fluvial cdc resnapshot t" in reason, reason
     latest = latest_offsets(job.settings.properties, job.settings.pattern)
@@ -72,7 +72,7 @@ def test_a_default_that_no_record_says_is_null_and_said(
         assert second["c"] is not None
         (said,) = [each for each in caplog.messages if "rows from before a new column" in each]
         assert why in said
-        resnapshot(job, new, [{"id": 1, "c": given}, {"id": 2, "c": given}], said)
+        do_resnapshot(job, new, [{"id": 1, "c": given}, {"id": 2, "c": given}], said)
         assert [row["c"] for row in job.rows("t")] == [second["c"]] * 2
 
 
@@ -85,7 +85,7 @@ def test_by_rule_a_table_waits_for_them(tmp_path: Path, column: Field, given: An
         job.batch(new.insert({"id": 2, "c": given}))
         reason = reason_of(job)
         assert why in reason
-        resnapshot(job, new, [{"id": 1, "c": given}, {"id": 2, "c": given}], reason)
+        do_resnapshot(job, new, [{"id": 1, "c": given}, {"id": 2, "c": given}], reason)
         assert job.state.table("t").parked is None
         assert len({repr(row["c"]) for row in job.rows("t")}) == 1
 
@@ -104,7 +104,7 @@ def test_a_table_without_a_key_waits_for_them(
             job.batch(*part)
         reason = reason_of(job)
         assert f"c has values: {why}" in reason
-        resnapshot(job, new, [{"id": 1, "c": given}, {"id": 2, "c": given}], reason)
+        do_resnapshot(job, new, [{"id": 1, "c": given}, {"id": 2, "c": given}], reason)
         job.batch(new.delete({"id": 1, "c": given}))
         assert [row["id"] for row in job.rows("t")] == [2]
 

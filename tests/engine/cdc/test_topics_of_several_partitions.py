@@ -19,7 +19,7 @@ Row = dict[str, Any]
 ID = int32("id", optional=False)
 
 
-class Source:
+class PartitionedSource:
     """A table under ALTER TABLE, and the changes that a connector makes of it, each later than the one before."""
 
     def __init__(self, partitions: int) -> None:
@@ -65,12 +65,12 @@ class Source:
         return self.table.event(op, None, dict(row), lsn=self._moment, ts_ms=1_763_859_600_000 + self._moment // 5)
 
 
-def made(job: MemoryJob, partitions: int) -> Source:
+def with_partitions(job: MemoryJob, partitions: int) -> PartitionedSource:
     LogTopics(job.settings.properties).create_topic("shop.public.t", bucket_count=partitions)
-    return Source(partitions)
+    return PartitionedSource(partitions)
 
 
-def check_equal(job: MemoryJob, source: Source) -> None:
+def check_equal(job: MemoryJob, source: PartitionedSource) -> None:
     """The newest columns have the rows of the source, at once or behind the command that the message names."""
     if job.state.table("t").parked is not None:
         assert "fluvial cdc resnapshot t --drop" in reason_of(job)
@@ -87,7 +87,7 @@ def check_equal(job: MemoryJob, source: Source) -> None:
     assert found == source.rows
 
 
-def follow(job: MemoryJob, batches: Sequence[Sequence[Record]]) -> None:
+def take_in(job: MemoryJob, batches: Sequence[Sequence[Record]]) -> None:
     for records in batches:
         job.restarted()
         job.batch(*records)
@@ -97,15 +97,15 @@ def follow(job: MemoryJob, batches: Sequence[Sequence[Record]]) -> None:
 def test_a_part_that_another_partition_has_left_behind(tmp_path: Path, together: bool) -> None:
     """Its columns are no dropped ones that come back: ``b`` of the next part stayed ``b``, and became ``b_2`` here."""
     with memory_job(tmp_path) as job:
-        source = made(job, 2)
+        source = with_partitions(job, 2)
         records = [source.insert(0), source.insert(1)]
         source.add("a")
         records.append(source.insert(1))
         source.add("b")
         records += [source.insert(0), source.insert(1)]
         source.add("c")
-        follow(job, [records] if together else [[each] for each in records])
-        follow(job, [[source.insert(0)]])
+        take_in(job, [records] if together else [[each] for each in records])
+        take_in(job, [[source.insert(0)]])
         assert job.state.table("t").parked is None
         assert dict(job.state.table("t").sequence.live) == {name: name for name in ("id", "a", "b", "c")}
         check_equal(job, source)
@@ -116,20 +116,20 @@ def test_a_part_that_another_partition_has_left_behind(tmp_path: Path, together:
 def test_a_column_that_was_dropped_and_comes_back(tmp_path: Path, together: bool, has_late_row: bool) -> None:
     """The other partition has no record of the part between: its rows had the values in the dropped column."""
     with memory_job(tmp_path) as job:
-        source = made(job, 2)
+        source = with_partitions(job, 2)
         source.add("a")
         records = [source.insert(0), source.insert(1)] if has_late_row else [source.insert(0)]
         source.drop("a")
         records.append(source.insert(0))
         source.add("a")
         records += [source.insert(0), source.insert(1)]
-        follow(job, [records] if together else [[each] for each in records])
+        take_in(job, [records] if together else [[each] for each in records])
         check_equal(job, source)
-        follow(job, [[source.update(number)] for number in list(source.rows)])
+        take_in(job, [[source.update(number)] for number in list(source.rows)])
         check_equal(job, source)
 
 
-def drawn(random: Random, source: Source) -> list[Record]:
+def drawn_changes(random: Random, source: PartitionedSource) -> list[Record]:
     """Changes of columns and rows."""
     records = [source.insert(random.randrange(source.partitions)) for _ in range(3)]
     for _ in range(random.randint(3, 14)):
@@ -163,10 +163,10 @@ def behind_each_other(random: Random, records: Sequence[Record], partitions: int
 def test_any_changes_in_any_batches(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     with memory_job(tmp_path) as job:
-        source = made(job, 1 + seed % 3)
-        records = drawn(random, source)
+        source = with_partitions(job, 1 + seed % 3)
+        records = drawn_changes(random, source)
         if seed % 2:
             records = behind_each_other(random, records, source.partitions)
         ends = sorted(random.sample(range(1, len(records)), random.choice([0, 2, 5])))
-        follow(job, [records[a:b] for a, b in zip([0, *ends], [*ends, len(records)], strict=True)])
+        take_in(job, [records[a:b] for a, b in zip([0, *ends], [*ends, len(records)], strict=True)])
         check_equal(job, source)
