@@ -384,8 +384,6 @@ class Catalog:
         return self.described(new_name)
 
     def _check_renamed(self, name: str) -> None:
-        from filestore.options.log_place import TOPIC_KEY
-
         self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
         if (log := self._log_named_by(name)) is not None:
@@ -394,8 +392,10 @@ class Catalog:
                 "fix=create a table and copy"
             )
 
-    def _log_named_by(self, name: str) -> TableLog | None:
+    def _log_named_by(self, name: str) -> "TableLog | None":
         """The log whose topic is found by the table's name; None: it has none, or its schema names the topic."""
+        from filestore.options.log_place import TOPIC_KEY
+
         log = self._log_of(name)
         return None if log is None or TOPIC_KEY in self.described(name).schema.options else log
 
