@@ -79,7 +79,7 @@ class FileTable(TableView):
 
         Raises:
             InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature. Or a
-                link leads out of its directory, see ``Links``.
+                link leads out of its directory, see ``LinksOut``.
         """
         from filestore.iceberg.after_commit import publish_after_commit, publish_refs
 

@@ -25,7 +25,7 @@ from filestore.layout.file_names import (
     local_path,
 )
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
-from filestore.layout.links import Links
+from filestore.layout.links import LinksOut
 from filestore.layout.own_files import delete_own
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
@@ -103,11 +103,11 @@ class TableStore:
         return None if self.catalog is None else self.catalog.options.get(CatalogOptions.external_paths_allowed.key)
 
     @cached_property
-    def _links(self) -> Links:
-        return Links(self.io, self.paths.root, self.allowed_outside)
+    def _links(self) -> LinksOut:
+        return LinksOut(self.io, self.paths.root, self.allowed_outside)
 
     def check_links(self) -> None:
-        """Refuse a table whose directories are links that lead out of it, see ``Links``. Raises: InvalidInputError."""
+        """Refuse a table whose directories are links that lead out of it, see ``LinksOut``. Raises: InvalidInputError."""
         for directory in self.paths.directories:
             self._links.check(directory)
 
@@ -322,7 +322,7 @@ class TableStore:
         return None if places is None else (places, self.places_of(self.options))
 
     def new_files(self, partition: bytes, bucket: int) -> NewFilePaths:
-        """Where new data files of a bucket go. Raises: InvalidInputError, see ``places_of`` and ``Links``."""
+        """Where new data files of a bucket go. Raises: InvalidInputError, see ``places_of`` and ``LinksOut``."""
         bucket_dir = self.bucket_dir(partition, bucket)
         self._links.check(bucket_dir)
         if self._new_files is None:
@@ -505,7 +505,7 @@ class TableStore:
         return self.paths.bucket_dir(self.partition_values(partition), bucket)
 
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
-        """Path of a data file. Raises: InvalidInputError: a link leads out of the table, see ``Links``."""
+        """Path of a data file. Raises: InvalidInputError: a link leads out of the table, see ``LinksOut``."""
         if file.external_path:
             return file.path("")
         path = file.path(self.bucket_dir(partition, bucket))

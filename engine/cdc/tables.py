@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
@@ -12,6 +12,7 @@ from engine.cdc.records.part_columns import key_names, lossy_columns, refused_co
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import (
+    Moment,
     PartSequence,
     PassedPart,
     SeenPart,
@@ -43,6 +44,9 @@ class MetPart:
     offset: int
     part: RowPart
     has_changes: bool  # not only rows of a snapshot
+    last_offset: int = -1  # of its last record
+    is_end: bool = False  # that record, and not the first one
+    moments: tuple[Moment, Moment] | None = None  # the least and the greatest of its records
 
 
 class SkippedTableError(InvalidInputError):
@@ -124,12 +128,16 @@ class CdcTables:
                 cannot be made.
         """
         table = self.catalog.table(self.full_name(name)) if self.exists(name) else None
+        places: dict[str, int] = {}
         if met:
             places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
             state = replace(state, sequence=state.sequence.behind(places))
         try:
             if table is not None:
                 table, state = self._left_out(table, state)
+            ordered = _topics_of_several({*places, *state.sequence.runs, *(each.position for each in met)})
+            if ordered:  # elsewhere the order of the offsets is that of the source
+                met = sorted(_both_ends(met, ordered), key=lambda each: each.moments[0] if each.moments else (0, 0))
             for each in met:
                 check_one_source(each.target, each.source, state.sources)
                 key = each.target.key or key_names(each.part)
@@ -141,7 +149,8 @@ class CdcTables:
                 _check_key(name, state.key, key, each)
                 if each.source not in state.sources:
                     state = replace(state, sources=(*state.sources, each.source))
-                table, sequence = self._passed(table, state.sequence, each, key)
+                is_ordered = each.position.rpartition("/")[0] in ordered
+                table, sequence = self._passed(table, state.sequence, each, key, is_ordered=is_ordered)
                 state = replace(state, sequence=sequence)
         finally:
             remember(state)
@@ -166,7 +175,7 @@ class CdcTables:
         return table, replace(state, sequence=step.sequence)
 
     def _passed(
-        self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str]
+        self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str], *, is_ordered: bool
     ) -> tuple[Table, PartSequence]:
         seen = SeenPart(
             position=met.position,
@@ -176,6 +185,9 @@ class CdcTables:
             has_changes=met.has_changes,
             table=met.target.table,
             source=str(met.source),
+            moment=None if met.moments is None else met.moments[0],
+            is_end=met.is_end,
+            is_ordered=is_ordered,
         )
         schema = table.store.schema
 
@@ -268,6 +280,20 @@ class CdcTables:
                 )
             found.append(_field(name, computed_type(expression, known)))
         return found
+
+
+def _topics_of_several(positions: Iterable[str]) -> frozenset[str]:
+    """The topics of which several partitions are given, as ``topic/partition`` each."""
+    topics = [each.rpartition("/")[0] for each in positions]
+    return frozenset(each for each in topics if topics.count(each) > 1)
+
+
+def _both_ends(met: Iterable[MetPart], topics: Collection[str]) -> Iterator[MetPart]:
+    """The parts, and in these topics each one once more where it ends: another partition's may lie between."""
+    for each in met:
+        yield each
+        if each.moments is not None and each.last_offset > each.offset and each.position.rpartition("/")[0] in topics:
+            yield replace(each, offset=each.last_offset, moments=(each.moments[1], each.moments[1]), is_end=True)
 
 
 def _beginning(met: MetPart) -> RecordPlace:

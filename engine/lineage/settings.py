@@ -18,7 +18,7 @@ import orjson
 from filestore.io.file_io import FileIO, RandomNames
 from filestore.io.object_store import is_remote_path, under_lock
 from filestore.layout.file_names import is_below
-from filestore.layout.links import Links
+from filestore.layout.links import LinksOut
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.parsing import boolean_of
@@ -148,7 +148,7 @@ def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
         return None
     fixed = {key: found.options[key] for key in FIXED_KEYS if key in found.options}
     given = CatalogOptions.parse(catalog.options).given
-    links = Links(catalog.file_io, catalog.warehouse, given.get(CatalogOptions.external_paths_allowed.key))
+    links = LinksOut(catalog.file_io, catalog.warehouse, given.get(CatalogOptions.external_paths_allowed.key))
     for name in (SQLITE_FILE, QUEUE):
         links.check(f"{catalog.warehouse}/{DIRECTORY}/{name}")
     trusted = _trusted(given, found.options, catalog.warehouse)

@@ -32,7 +32,8 @@ _ABSENT: Final = (Py4JError, AttributeError, ImportError, TypeError)  # a releas
 _UNKNOWN_BYTES: Final = 2**63 - 1  # as Spark says it
 _HELPER: Final = "org.apache.spark.sql.execution.command.ViewHelper"
 _THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
-CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_CHECKPOINTS: Final = "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
+CHECKPOINT_FILES: Final = f"org.apache.spark.sql.execution.streaming.{_CHECKPOINTS}FileSystemBasedCheckpointFileManager"
 """What writes the files of a checkpoint by plain calls of the file system."""
 _LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _arrow: "WeakKeyDictionary[Any, tuple[Any, Any]]" = WeakKeyDictionary()

@@ -7,7 +7,7 @@ from filestore.layout.file_names import allowed_roots, is_inside, local_path
 from lsm.errors import InvalidInputError
 
 
-class Links:
+class LinksOut:
     """The links below a directory, each directory looked at once."""
 
     def __init__(self, io: FileIO, root: str, allowed: str | None) -> None:

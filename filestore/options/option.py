@@ -11,6 +11,7 @@ from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from filestore.options.parsing import Parser, not_valid
+from lsm.errors import InvalidInputError
 from lsm.secret_names import STARS, shown_address, shown_text
 
 T = TypeVar("T")
@@ -140,9 +141,18 @@ class Option(Generic[T]):
             raise not_valid(self.key, STARS if self.is_secret else shown_address(text), error) from error
 
 
+_DURATION: Final = "duration"
+_BARE_MS: Final = 1000  # who means less writes ms
+
+
 def check_text(option: Option[Any], text: str) -> None:
     """Refuse a text that is given for an option, see ``Option``. Raises: InvalidInputError."""
-    option.read({option.key: text})
+    value = option.read({option.key: text})
+    if option.parse.kind == _DURATION and text.strip().isdecimal() and 0 < value < _BARE_MS:
+        raise InvalidInputError(
+            f"a number without a unit is milliseconds: option={option.key} value={text} "
+            f"fix='write the unit, as {text.strip()} d or {text.strip()} ms'"
+        )
     if option.check is not None:
         try:
             option.check(text)

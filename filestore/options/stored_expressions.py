@@ -2,7 +2,7 @@
 
 A table's files may be another's, and Spark runs what they say in the process of who reads: a function can load a
 library or read a file, and a query can read other tables. So a stored expression calls what is listed here, and is no
-query. A function that is not known is a matter of who reads: a query or a view of theirs may call any.
+query. A function that is not known is a matter of who reads, whose own queries and views may call any.
 Source: the lexer of Spark's SQL; the functions of Spark 4.3 by group.
 """
 

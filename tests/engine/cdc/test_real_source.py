@@ -279,6 +279,30 @@ def test_columns_that_change_while_a_job_follows(postgres_source: ChangeSource, 
         assert follower.differences() == {}, change
 
 
+@pytest.mark.long
+def test_columns_that_change_in_a_topic_of_several_partitions(postgres_source: ChangeSource, tmp_path: Path) -> None:
+    """Each partition has records of some of the parts only, all in one batch, and then batch by batch."""
+    postgres_source.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t SELECT i, i FROM generate_series(1, 20) i"
+    )
+    postgres_source.start({"topic.creation.default.partitions": "3"})
+    follower = Follower(postgres_source, tmp_path)
+    follower.catch_up()
+    first = ["ADD b text", "ADD c int", "DROP a", "ADD d int", "ADD a int", "ALTER b TYPE varchar(9)", "DROP c"]
+    then = ["ALTER d TYPE bigint", "ADD e text", "DROP d", "ADD c int"]
+    for number, change in enumerate([*first, *then]):
+        rows = [f"INSERT INTO t (id) VALUES ({each})" for each in range(100 + 2 * number, 102 + 2 * number)]
+        postgres_source.execute(f"ALTER TABLE t {change}", *rows)
+        if number >= len(first):
+            report = follower.catch_up()
+            assert [each.parked for each in report.tables.values() if each.parked] == []
+            assert follower.differences() == {}, change
+    postgres_source.execute("UPDATE t SET a = id, c = id, e = 'x'")
+    follower.catch_up()
+    assert follower.differences() == {}
+    assert len(follower.state.table("t").sequence.runs) == 3
+
+
 def test_columns_with_defaults(postgres_source: ChangeSource, tmp_path: Path) -> None:
     """A null stays a null; rows from before a column have its default if a record says it, else null, until they are
     published."""
