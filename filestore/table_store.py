@@ -107,7 +107,7 @@ class TableStore:
         return LinksOut(self.io, self.paths.root, self.allowed_outside)
 
     def check_links(self) -> None:
-        """Refuse a table whose directories are links that lead out of it, see ``LinksOut``. Raises: InvalidInputError."""
+        """Refuse a table with directories that are links out of it, see ``LinksOut``. Raises: InvalidInputError."""
         for directory in self.paths.directories:
             self._links.check(directory)
 
