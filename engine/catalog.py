@@ -384,7 +384,6 @@ class Catalog:
         return self.described(new_name)
 
     def _check_renamed(self, name: str) -> None:
-
         self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
         if (log := self._log_named_by(name)) is not None:

@@ -35,7 +35,7 @@ def replaced(catalog: Catalog, column: str) -> None:
     session.execute(f"CREATE OR REPLACE TABLE orders ({column} INT)")
 
 
-def columns(catalog: Catalog) -> tuple[str, ...]:
+def names_of_columns(catalog: Catalog) -> tuple[str, ...]:
     return tuple(catalog.table("shop.orders").schema.column_names)
 
 
@@ -58,14 +58,14 @@ def test_readers_find_the_old_table_or_the_new_one(
 
     def looked_at(self: LocalFileIO, *given: Any) -> Any:
         done = step(self, *given)
-        seen.append(columns(catalog))
+        seen.append(names_of_columns(catalog))
         return done
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalFileIO, method, looked_at)
         replaced(catalog, "c")
     assert set(seen) <= {("id", "v"), ("c",)}
-    assert columns(catalog) == ("c",)
+    assert names_of_columns(catalog) == ("c",)
     assert catalog.list_tables("shop") == ["orders"]
     for number in range(len(seen)):
         left = [number]
@@ -81,7 +81,7 @@ def test_readers_find_the_old_table_or_the_new_one(
             patch.setattr(LocalFileIO, method, dies)
             with pytest.raises(KeyboardInterrupt):
                 replaced(catalog, f"d{number}")
-        assert columns(catalog) in {("c",), *((f"d{each}",) for each in range(number + 1))}
+        assert names_of_columns(catalog) in {("c",), *((f"d{each}",) for each in range(number + 1))}
 
 
 def test_where_the_file_system_has_no_such_step_the_old_table_is_dropped_first(
@@ -89,6 +89,6 @@ def test_where_the_file_system_has_no_such_step_the_old_table_is_dropped_first(
 ) -> None:
     monkeypatch.setattr(file_io, "exchange", lambda one, other: False)
     replaced(catalog, "c")
-    assert columns(catalog) == ("c",)
+    assert names_of_columns(catalog) == ("c",)
     assert catalog.list_tables("shop") == ["orders"]
     assert catalog.table("shop.orders").read().to_arrow().num_rows == 0

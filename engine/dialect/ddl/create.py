@@ -14,7 +14,7 @@ from engine.dialect.ddl.table_parts import (
     TableParts,
     computed_options,
 )
-from engine.dialect.dml.dml import ATTEMPTS, run_ctas
+from engine.dialect.dml.dml import STATEMENT_ATTEMPTS, run_ctas
 from engine.dialect.grammar.create_grammar import PROVIDERS
 from engine.dialect.grammar.statements import ComputedColumn, CreateLike, CreateTable, Watermark
 from engine.dialect.query.query import run_query
@@ -58,7 +58,7 @@ def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
     whole = _named(context, _with_query_columns(context, _with_source(context, create)))
     if not exists:
         return _made(context, name, whole)
-    return retrying(lambda: _replaced(context, name, whole), attempts=ATTEMPTS, on=StaleReadError)
+    return retrying(lambda: _replaced(context, name, whole), attempts=STATEMENT_ATTEMPTS, on=StaleReadError)
 
 
 def _named(context: SqlContext, create: CreateTable) -> CreateTable:

@@ -22,7 +22,7 @@ from engine.write.turns.ticket_queue import NoTurnError
 from lsm.errors import ConflictError
 from lsm.retry import retrying
 
-ATTEMPTS: Final = 16
+STATEMENT_ATTEMPTS: Final = 16
 """How often a statement is computed, at most."""
 _repeats: Final[WeakValueDictionary[tuple[str, str], Lock]] = WeakValueDictionary()  # by warehouse and table
 _RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] = {
@@ -62,7 +62,7 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     except ConflictError as conflict:
         _check_worthwhile(conflict)
         with repeats:
-            done = retrying(lambda: run(context, statement), attempts=ATTEMPTS - 1, replan=_check_worthwhile)
+            done = retrying(lambda: run(context, statement), attempts=STATEMENT_ATTEMPTS - 1, replan=_check_worthwhile)
     return _in_spark(context, statement) if done is None else done
 
 

@@ -47,7 +47,7 @@ def test_rows_that_wait_for_a_compaction_are_among_those_that_are_written(wareho
     assert found == [(1, 101, "new"), (2, 1, "a"), (3, 6, "three")]
 
 
-def made(warehouse: Warehouse, kind: str) -> tuple[Table, SqlSession]:
+def written_beside(warehouse: Warehouse, kind: str) -> tuple[Table, SqlSession]:
     options, keys = KINDS[kind]
     warehouse.context.catalog.drop_table("db.waiting", if_exists=True)
     table = warehouse.context.catalog.create_table("db.waiting", SCHEMA, primary_key=keys, options=options)
@@ -81,7 +81,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, write: 
 def test_what_another_writer_commits_meanwhile_is_read_again(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str, text: str
 ) -> None:
-    table, sql = made(warehouse, kind)
+    table, sql = written_beside(warehouse, kind)
     row = pa.table({"id": [3], "n": [50], "s": ["late"]}, schema=SCHEMA)
     owner, method = (Replacement, "finish") if "REPLACE TABLE" in text else (WriteTarget, "overwrite")
     if text.startswith("INSERT INTO"):
@@ -95,7 +95,7 @@ def test_what_another_writer_commits_meanwhile_is_read_again(
 def test_a_row_that_is_inserted_unless_it_is_there_comes_once(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    table, sql = made(warehouse, kind)
+    table, sql = written_beside(warehouse, kind)
     row = pa.table({"id": [8], "n": [8], "s": ["once"]}, schema=SCHEMA)
     meanwhile(monkeypatch, WriteTarget, "append", lambda: table.write(row))
     sql.execute(ONCE)
@@ -106,7 +106,7 @@ def test_an_old_state_of_the_table_is_written_whatever_others_commit(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not change: nothing has to be computed again."""
-    table, sql = made(warehouse, "key")
+    table, sql = written_beside(warehouse, "key")
     table.write(pa.table({"id": [2], "n": [9], "s": ["z"]}, schema=SCHEMA))
     row = pa.table({"id": [3], "n": [50], "s": ["late"]}, schema=SCHEMA)
     meanwhile(monkeypatch, WriteTarget, "overwrite", lambda: table.write(row))
@@ -117,7 +117,7 @@ def test_an_old_state_of_the_table_is_written_whatever_others_commit(
 @pytest.mark.parametrize("kind", ["key", "no key with vectors"])
 def test_a_constant_row_that_the_query_leaves_out_is_not_checked(warehouse: Warehouse, kind: str) -> None:
     """Spark derives conditions of the join with the table's keys from all constants of the source."""
-    table, sql = made(warehouse, kind)
+    table, sql = written_beside(warehouse, kind)
     source = "SELECT 10L AS id, 127L AS n UNION ALL SELECT 3L, 0L UNION ALL SELECT 4L, 5L"
     meets = "(id < 1) OR (n IN (0, 5))"
     sql.execute(f"INSERT INTO db.waiting REPLACE WHERE {meets} SELECT id, n, 'c' FROM ({source}) WHERE {meets}")
