@@ -19,6 +19,11 @@ from tests.stores.following import Follower
 from tests.stores.tpcb import make_bank
 from tests.support.kills.processes import until
 
+KEEPS_NULLS = {
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.replace.null.with.default": "false",
+}
+
 
 def test_every_type_of_postgres(postgres_source: ChangeSource, tmp_path: Path) -> None:
     """Only what the connector cannot say differs: infinity. Its nested arrays, points and bits have no common text.
@@ -157,7 +162,7 @@ def test_every_type_of_mariadb(mariadb_source: ChangeSource, tmp_path: Path) -> 
         "CREATE TABLE nulls (id INT PRIMARY KEY, a INT DEFAULT 7, t TEXT DEFAULT 'x', at DATETIME DEFAULT NOW())",
         "INSERT INTO nulls VALUES (1, NULL, NULL, NULL), (2, 1, 'y', NOW())",
     )
-    mariadb_source.start(scenario.settings)
+    mariadb_source.start({**scenario.settings, **KEEPS_NULLS})
     follower = Follower(mariadb_source, tmp_path)
     follower.catch_up()
     assert follower.differences() == {}
@@ -313,7 +318,7 @@ def test_columns_with_defaults(postgres_source: ChangeSource, tmp_path: Path) ->
         "INSERT INTO nulls VALUES (1, NULL, NULL, NULL)",
         "INSERT INTO nokey VALUES (NULL, 'a'), (7, 'a'), (NULL, NULL)",
     )
-    postgres_source.start()
+    postgres_source.start(KEEPS_NULLS)
     follower = Follower(postgres_source, tmp_path)
     follower.catch_up()
     assert follower.differences() == {}
