@@ -384,15 +384,20 @@ class Catalog:
         return self.described(new_name)
 
     def _check_renamed(self, name: str) -> None:
-        from filestore.options.log_place import TOPIC_KEY
-
         self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
-        if (log := self._log_of(name)) is not None and TOPIC_KEY not in self.described(name).schema.options:
+        if (log := self._log_named_by(name)) is not None:
             raise InvalidInputError(
                 f"the topic of this table is found by the table's name: table={name} topic={log.topic} "
                 "fix=create a table and copy"
             )
+
+    def _log_named_by(self, name: str) -> "TableLog | None":
+        """The log whose topic is found by the table's name; None: it has none, or its schema names the topic."""
+        from filestore.options.log_place import TOPIC_KEY
+
+        log = self._log_of(name)
+        return None if log is None or TOPIC_KEY in self.described(name).schema.options else log
 
     def swap_tables(self, name: str, other: str) -> bool:
         """Exchange the names of two tables of one database in one step; see ``rename_table``.
@@ -409,6 +414,8 @@ class Catalog:
         """
         for each in (name, other) if self._files.swapping is not None else ():
             self._check_renamed(each)
+        if self._files.exchanges_directories and any(self._log_named_by(each) is not None for each in (name, other)):
+            return False
         return self._files.swap_tables(name, other)
 
     def drop_table(self, name: str, *, if_exists: bool = False, force: bool = False) -> list[str]:

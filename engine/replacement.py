@@ -1,7 +1,8 @@
 """A table that takes the place of another one: made and filled beside it, then the names change.
 
-There is always one of the two tables, also for a process that dies between two steps: readers see the old one or the
-new one. The history, the tags and the branches of the old one go with it.
+Where two names change at once, there is always one of the two tables, also for a process that dies between two steps:
+readers see the old one or the new one. Elsewhere the old one is dropped first. The history, the tags and the branches
+of the old one go with it.
 """
 
 import uuid
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
 from engine.log.table_log import default_topic
+from engine.read.batch_read import BatchRead
+from engine.write.turns.repeating import StaleReadError, check_not_stale
 from filestore.options.log_place import TOPIC_KEY
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
@@ -41,9 +44,18 @@ class Replacement:
         """What the new table needs beside the options that it is given: a topic that is not the old one's."""
         return {TOPIC_KEY: self.topic} if TOPIC_KEY not in options and self.catalog.has_log(options) else {}
 
-    def finish(self) -> None:
-        """Give the name to the new table, and drop the old one."""
-        if self._is_swapped():
+    def finish(self, read: BatchRead | None = None) -> None:
+        """Give the name to the new table, and drop the old one.
+
+        Args:
+            read: the state of the old table that the new rows were computed from; None: they were not.
+
+        Raises:
+            StaleReadError: others have changed the old table since; it stays, and the new one is dropped.
+        """
+        with undoing(lambda: self.catalog.drop_table(self.beside)):
+            self._check_unchanged(read, self.name)
+        if self._is_swapped(read):
             return
         try:
             self.catalog.drop_table(self.name)
@@ -52,7 +64,16 @@ class Replacement:
             raise
         self.catalog.rename_table(self.beside, self.name)
 
-    def _is_swapped(self) -> bool:
+    def _check_unchanged(self, read: BatchRead | None, name: str) -> None:
+        """Raises: StaleReadError: the old table, under its name of now, is not what the new rows were computed from."""
+        if read is None:
+            return
+        store = self.catalog.table(name).store
+        if store.table_id() != read.table.store.table_id():
+            raise StaleReadError(f"the table was replaced while its rows were read: table={self.name} fix=run it again")
+        check_not_stale(store, store.snapshots.latest(), 0 if read.snapshot is None else read.snapshot.id)
+
+    def _is_swapped(self, read: BatchRead | None) -> bool:
         """Swap the two names where that is one step, and drop the old table.
 
         Returns: False where it is not; nothing is done. Where nothing could be dropped, the names are as they were.
@@ -68,6 +89,7 @@ class Replacement:
             if not catalog.swap_tables(self.name, self.beside):
                 return False
         try:
+            self._check_unchanged(read, self.beside)
             catalog.drop_table(self.beside)
         except FluvialError:
             if catalog.table_exists(self.beside):

@@ -94,7 +94,10 @@ class Table:
         return Savepoints(self)
 
     def history(self, limit: int | None = None) -> Sequence[Snapshot]:
-        """The snapshots of the table's branch, newest first, at most ``limit`` of them; None: all."""
+        """The snapshots of the table's branch, newest first, at most ``limit`` of them; None: all.
+
+        Raises: InvalidInputError: the limit is negative.
+        """
         from engine.table_versions import snapshot_history
 
         return snapshot_history(self.store, limit)

@@ -52,6 +52,9 @@ class _Kept:
         """Made by the table."""
         self._table = table
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._table.files.name!r})"
+
     @property
     def _store(self) -> TableStore:
         """The stored table. Raises: InvalidInputError: the opened table was dropped or renamed."""
@@ -310,12 +313,13 @@ class Branches(_Kept, Generic[TableT]):
             follow_overwrite(self._table.files)
         return done
 
-    def fast_forward(self, name: str, *, force: bool = False) -> FastForward:
+    def fast_forward(self, name: str, *, force: bool = False, dry_run: bool = False) -> FastForward:
         """Publish a branch's snapshots, tags and schemas in main, under the same numbers.
 
         Args:
             name: of the branch.
             force: remove the snapshots that main has committed since the branch began.
+            dry_run: change nothing, and return the ids of a fast-forward of now.
 
         Returns:
             Ids of the published snapshots, ascending, and of the removed ones.
@@ -324,8 +328,9 @@ class Branches(_Kept, Generic[TableT]):
             ConflictError: main has snapshots of its own since the branch began.
             InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
         """
-        done = fast_forward(self._store, name, force=force)
-        follow_overwrite(self._table.files)
+        done = fast_forward(self._store, name, force=force, dry_run=dry_run)
+        if not dry_run:
+            follow_overwrite(self._table.files)
         return done
 
     def replace_main(self, name: str, *, force: bool = False, dry_run: bool = False) -> MainReplaced:
@@ -434,7 +439,9 @@ class Savepoints(_Kept):
 
 
 def snapshot_history(store: TableStore, limit: int | None = None) -> Sequence[Snapshot]:
-    """The snapshots of a table, newest first, at most ``limit`` of them."""
+    """The snapshots of a table, newest first, at most ``limit`` of them. Raises: InvalidInputError: it is negative."""
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"a number of snapshots is 0 or more: limit={limit} fix='leave it out for all'")
     ids = sorted(store.snapshots.line().ids, reverse=True)
     found = map(store.snapshots.find, ids if limit is None else ids[:limit])
     return [each for each in found if each is not None]  # one may expire meanwhile

@@ -78,7 +78,8 @@ class FileTable(TableView):
             The table, with the newest schema of the branch.
 
         Raises:
-            InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature.
+            InvalidInputError: there is no table, or it has an unsupported feature; the message names the feature. Or a
+                link leads out of its directory, see ``LinksOut``.
         """
         from filestore.iceberg.after_commit import publish_after_commit, publish_refs
 
@@ -99,6 +100,7 @@ class FileTable(TableView):
             after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
             after_refs=(publish_refs,),
         )  # fmt: skip
+        store.check_links()
         try:
             check_readable(schema)
             options_then = there.table_options

@@ -25,6 +25,7 @@ from filestore.layout.file_names import (
     local_path,
 )
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
+from filestore.layout.links import LinksOut
 from filestore.layout.own_files import delete_own
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
@@ -100,6 +101,15 @@ class TableStore:
     def allowed_outside(self) -> str | None:
         """Directories outside of the table's directory in which its opener allows files."""
         return None if self.catalog is None else self.catalog.options.get(CatalogOptions.external_paths_allowed.key)
+
+    @cached_property
+    def _links(self) -> LinksOut:
+        return LinksOut(self.io, self.paths.root, self.allowed_outside)
+
+    def check_links(self) -> None:
+        """Refuse a table whose directories are links that lead out, see ``LinksOut``. Raises: InvalidInputError."""
+        for directory in self.paths.directories:
+            self._links.check(directory)
 
     def __getstate__(self) -> Mapping[str, Any]:
         """Fields only: what is cached is cheap to make again."""
@@ -261,10 +271,11 @@ class TableStore:
     def is_own(self, path: str) -> bool:
         """Whether a path is in the table's directory, or in one of its name where the opener allows files outside.
 
-        A directory of the name that is itself a table, of another warehouse, is not it.
+        A directory of the name that is itself a table, of another warehouse, is not it; nor is one that a link in the
+        table's directory leads to.
         """
         if is_below(path, [self.paths.root]):
-            return True
+            return self._links.directory(path.rpartition("/")[0]) is None
         table = split_branch(self.name)[0]
         if self.catalog is None or not is_in_directory_of(table, path, external_roots(self.allowed_outside)):
             return False
@@ -311,8 +322,9 @@ class TableStore:
         return None if places is None else (places, self.places_of(self.options))
 
     def new_files(self, partition: bytes, bucket: int) -> NewFilePaths:
-        """Where new data files of a bucket go. Raises: InvalidInputError, see ``places_of``."""
+        """Where new data files of a bucket go. Raises: InvalidInputError, see ``places_of`` and ``LinksOut``."""
         bucket_dir = self.bucket_dir(partition, bucket)
+        self._links.check(bucket_dir)
         if self._new_files is None:
             return NewFilePaths(bucket_dir)
         places, directories = self._new_files
@@ -493,8 +505,12 @@ class TableStore:
         return self.paths.bucket_dir(self.partition_values(partition), bucket)
 
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
-        """Path of a data file."""
-        return file.path("" if file.external_path else self.bucket_dir(partition, bucket))
+        """Path of a data file. Raises: InvalidInputError: a link leads out of the table, see ``LinksOut``."""
+        if file.external_path:
+            return file.path("")
+        path = file.path(self.bucket_dir(partition, bucket))
+        self._links.check(path)
+        return path
 
     def file_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
         """Paths of a data file and of its extra files."""
@@ -504,9 +520,10 @@ class TableStore:
         """Path of an index file."""
         if entry.external_path is not None:
             return local_path(entry.external_path)
-        if self.options.index_file_in_data_file_dir:
-            return f"{self.bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
-        return self.paths.index(entry.file_name)
+        beside = self.options.index_file_in_data_file_dir
+        directory = self.bucket_dir(entry.partition, entry.bucket) if beside else self.paths.index_dir
+        self._links.check(path := f"{directory}/{entry.file_name}")
+        return path
 
     def sorted_file(self, file: DataFileMeta) -> SortedFile:
         """The file as the LSM tree sees it."""

@@ -204,6 +204,8 @@ class TableWork:
                 offset=span.offset,
                 part=span.part,
                 has_changes=span.has_changes,
+                last_offset=span.last_offset,
+                moments=span.moments,
             )
             for share in self.shares
             for span in share.found.parts

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
@@ -11,7 +11,15 @@ from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, 
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns, run_digest
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
-from engine.cdc.rules.part_sequence import PartSequence, SeenPart, leave_out, made_again, pass_through
+from engine.cdc.rules.part_sequence import (
+    PartSequence,
+    PassedPart,
+    SeenPart,
+    SourceMoment,
+    leave_out,
+    made_again,
+    pass_through,
+)
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.kafka.offsets import OffsetRange, Offsets
@@ -36,6 +44,9 @@ class MetPart:
     offset: int
     part: RowPart
     has_changes: bool  # not only rows of a snapshot
+    last_offset: int = -1  # of its last record
+    is_end: bool = False  # that record, and not the first one
+    moments: tuple[SourceMoment, SourceMoment] | None = None  # the least and the greatest of its records
 
 
 class SkippedTableError(InvalidInputError):
@@ -117,12 +128,16 @@ class CdcTables:
                 cannot be made.
         """
         table = self.catalog.table(self.full_name(name)) if self.exists(name) else None
+        places: dict[str, int] = {}
         if met:
             places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
             state = replace(state, sequence=state.sequence.behind(places))
         try:
             if table is not None:
                 table, state = self._left_out(table, state)
+            ordered = _topics_of_several({*places, *state.sequence.runs, *(each.position for each in met)})
+            if ordered:  # elsewhere the order of the offsets is that of the source
+                met = sorted(_both_ends(met, ordered), key=lambda each: each.moments[0] if each.moments else (0, 0))
             for each in met:
                 check_one_source(each.target, each.source, state.sources)
                 key = each.target.key or key_names(each.part)
@@ -134,7 +149,8 @@ class CdcTables:
                 _check_key(name, state.key, key, each)
                 if each.source not in state.sources:
                     state = replace(state, sources=(*state.sources, each.source))
-                table, sequence = self._passed(table, state.sequence, each, key)
+                is_ordered = each.position.rpartition("/")[0] in ordered
+                table, sequence = self._passed(table, state.sequence, each, key, is_ordered=is_ordered)
                 state = replace(state, sequence=sequence)
         finally:
             remember(state)
@@ -159,7 +175,7 @@ class CdcTables:
         return table, replace(state, sequence=step.sequence)
 
     def _passed(
-        self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str]
+        self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str], *, is_ordered: bool
     ) -> tuple[Table, PartSequence]:
         seen = SeenPart(
             position=met.position,
@@ -169,6 +185,9 @@ class CdcTables:
             has_changes=met.has_changes,
             table=met.target.table,
             source=str(met.source),
+            moment=None if met.moments is None else met.moments[0],
+            is_end=met.is_end,
+            is_ordered=is_ordered,
         )
         schema = table.store.schema
 
@@ -201,6 +220,7 @@ class CdcTables:
             )  # fmt: skip
         if step.changes:
             _tell_losses(met, self.settings, known=table.schema.column_names)
+            _tell_rows_before(met, self.settings, step)
             table = self.catalog.alter_table(table.name, step.changes)
         return table, step.sequence
 
@@ -262,6 +282,20 @@ class CdcTables:
         return found
 
 
+def _topics_of_several(positions: Iterable[str]) -> frozenset[str]:
+    """The topics of which several partitions are given, as ``topic/partition`` each."""
+    topics = [each.rpartition("/")[0] for each in positions]
+    return frozenset(each for each in topics if topics.count(each) > 1)
+
+
+def _both_ends(met: Iterable[MetPart], topics: Collection[str]) -> Iterator[MetPart]:
+    """The parts, and in these topics each one once more where it ends: another partition's may lie between."""
+    for each in met:
+        yield each
+        if each.moments is not None and each.last_offset > each.offset and each.position.rpartition("/")[0] in topics:
+            yield replace(each, offset=each.last_offset, moments=(each.moments[1], each.moments[1]), is_end=True)
+
+
 def _beginning(met: MetPart) -> RecordPlace:
     """The first record that a skip of a part leaves out: rows before it are none of the table that is created again."""
     topic, _, partition = met.position.rpartition("/")
@@ -293,6 +327,26 @@ def _tell_losses(met: MetPart, settings: CdcSettings, known: Sequence[str] = ())
                 f'{{lossy: say}}; then: fluvial cdc resume {met.target.table}"'
             )
         logger.warning("a column loses something of the source: %s", where)
+
+
+def _tell_rows_before(met: MetPart, settings: CdcSettings, step: PassedPart) -> None:
+    """Say what rows from before a new column have in it, because no record says what they have in the source.
+
+    Raises: InvalidInputError: they have another value there, and ``types.lossy=refuse``.
+    """
+    table = met.target.table
+    for column, value in step.before.items():
+        where = f"table={table} column={column} value='{value}' source={met.source} at={met.position}"
+        if column in step.unknown and settings.types.lossy == "refuse":
+            raise InvalidInputError(
+                f"rows from before a new column have values that no record says: {where} types.lossy=refuse "
+                f"fix='fluvial cdc resnapshot {table} --drop; or set types: {{lossy: say}}, start the job again, "
+                f"and: fluvial cdc resume {table}'"
+            )
+        logger.warning(
+            "rows from before a new column may have another value in the source: %s fix='fluvial cdc resnapshot %s; "
+            "or in PostgreSQL UPDATE of all rows, as SET id = id, which publishes them'", where, table,
+        )  # fmt: skip
 
 
 def _field(name: str, data_type: DataType) -> DataField:

@@ -22,8 +22,9 @@ _INTRODUCTION: Final = f"""\
 
 Made from the declarations in the code by `{COMMAND}`: change them there.
 
-Of values: *boolean* is `true` or `false`; *size* is `128 mb`, `1 gb`, `4096`; *duration* is `10 ms`, `5 min`, `7 d`;
-*names* are separated by commas. Case and blanks around these do not matter.
+Of values: *boolean* is `true` or `false`; *size* is `128 mb`, `1 gb`, `4096`; *duration* is `10 ms`, `5 min`, `7 d`
+(a bare number is milliseconds, and refused below 1000); *names* are separated by commas. Case and blanks around these
+do not matter.
 Of places: *batch read*, *stream read*, *batch write* and *stream write* may be given the option too, and it then comes
 before the table's; *fixed* does not change once the table has rows, or the catalog is made; *secret* is never shown.
 Of what it decides: *rows* that the table has or a read returns; *changes* that logs, changelogs and streams deliver,

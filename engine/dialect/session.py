@@ -14,6 +14,7 @@ from engine.dialect.dml.dml import run_dml
 from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.parser import Call, Explain, SparkStatement, parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
+from engine.dialect.grammar.spark_text import in_sparks_words
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.explain import run_explain
 from engine.dialect.query.query import run_query
@@ -42,13 +43,14 @@ class SqlSession:
     def execute(self, text: str) -> list[SqlResult]:
         """Run all statements of a text, in order.
 
-        Queries that only Spark can parse, and its scripts from BEGIN to END, are passed to Spark unchanged, if Spark is
-        already running.
+        Queries that only Spark can parse, and its scripts from BEGIN to END, are passed to Spark, if Spark is already
+        running; options and versions of tables in Spark's words.
 
         Raises:
             InvalidInputError: a statement cannot be parsed, and none was run; or one failed, and the earlier ones are
                 done. Points at the position.
         """
+        text = in_sparks_words(text)
         try:
             statements = parse_statements(text)
         except SqlSyntaxError as error:

@@ -144,7 +144,7 @@ class _Listener(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Implements ``process_request`` of the base class."""
-        if self._places.acquire(blocking=False) or (self._is_freed() and self._places.acquire(timeout=_FREED_S)):
+        if self._places.acquire(blocking=False) or self._takes_place():
             self.waits(request)
             super().process_request(request, client_address)
         else:
@@ -159,6 +159,13 @@ class _Listener(ThreadingHTTPServer):
         """A connection has sent a request, or ends."""
         with self._lock:
             self._waiting.pop(connection, None)
+
+    def _takes_place(self) -> bool:
+        """Whether one is free after all; on a busy machine the thread of the first that is ended may not have ended."""
+        while self._is_freed():
+            if self._places.acquire(timeout=_FREED_S):
+                return True
+        return False
 
     def _is_freed(self) -> bool:
         with self._lock:

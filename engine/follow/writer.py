@@ -265,6 +265,7 @@ class TableWriter:
                 self._reopen()
                 if maybe is not None:
                     raise self._unknown(maybe, error) from error
+                self._store.check_is_there()  # else no row was wrong: all that comes would be refused
                 self._refuse(taken, error)
                 return
             except TakenOverError:

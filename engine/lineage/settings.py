@@ -18,6 +18,7 @@ import orjson
 from filestore.io.file_io import FileIO, RandomNames
 from filestore.io.object_store import is_remote_path, under_lock
 from filestore.layout.file_names import is_below
+from filestore.layout.links import LinksOut
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.parsing import boolean_of
@@ -133,7 +134,12 @@ def options_in_force(catalog: OpenCatalog) -> Mapping[str, str]:
 
 
 def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
-    """The settings of a catalog; None when it records no lineage."""
+    """The settings of a catalog; None when it records no lineage.
+
+    Raises: InvalidInputError: its file or a link in it leads elsewhere than its opener allows.
+    """
+    from engine.lineage.store.store import DIRECTORY, SQLITE_FILE
+
     found = read_stored_options(catalog.file_io, catalog.warehouse)
     if found is None:
         return None
@@ -142,6 +148,9 @@ def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
         return None
     fixed = {key: found.options[key] for key in FIXED_KEYS if key in found.options}
     given = CatalogOptions.parse(catalog.options).given
+    links = LinksOut(catalog.file_io, catalog.warehouse, given.get(CatalogOptions.external_paths_allowed.key))
+    for name in (SQLITE_FILE, QUEUE):
+        links.check(f"{catalog.warehouse}/{DIRECTORY}/{name}")
     trusted = _trusted(given, found.options, catalog.warehouse)
     return LineageSettings(
         warehouse=catalog.warehouse,
@@ -232,7 +241,7 @@ def _trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str
             names = [name for name, _ in parse_qsl(urlsplit(address).query, keep_blank_values=True)]
             secret = secret or next((each for each in _AMBIENT if os.environ.get(each)), None)
             secret = secret or next((each for each in names if _is_of_opener(each.lower())), None)
-        if path is not None and not is_below(path, [warehouse]):
+        if path is not None and not _is_really_below(path, warehouse):
             problem = (
                 f"a path outside of the warehouse is in the catalog's file: option={key} "
                 f"value={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} if you trust it'"
@@ -247,6 +256,11 @@ def _trusted(given: Mapping[str, str], stored: Mapping[str, str], warehouse: str
                 f"address={shown_address(address)} path={_path(warehouse)} fix='give the catalog {key} beside it'"
             )
     return trusted
+
+
+def _is_really_below(path: str, warehouse: str) -> bool:
+    """By its text, and where links lead."""
+    return is_below(path, [warehouse]) and is_below(os.path.realpath(path), [os.path.realpath(warehouse)])
 
 
 def _is_of_opener(parameter: str) -> bool:

@@ -88,7 +88,7 @@ class TableLog:
             table_id=options.log_transactional_id_prefix or table.name,
             codec=record_codec(table.schema, options, topic),
             is_exact=options.log_is_exact and bool(table.schema.primary_keys),
-            is_eventual=options.log_consistency == "eventual",
+            is_eventual=options.log_is_eventual,
             orphans=OrphanPolicy(writer.on_orphan_batch),
             generation=options.log_generation,
             is_adopted=options.log_topic_is_adopted,

@@ -15,7 +15,7 @@ from engine.read.pieces import PieceReader, constant_field
 from engine.read.read_state import ReadState, Served
 from engine.read.tools.arrow_rows import ArrowRows
 from engine.read.tools.scanned_rows import names_of
-from engine.request.read_request import ReadRequest, open_for_read
+from engine.request.read_request import Newest, ReadRequest, open_for_read
 from filestore.predicate.given_filter import GivenFilter, given_filter, predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.snapshot.snapshot import Snapshot
@@ -55,6 +55,11 @@ class BatchRead(ArrowRows):
     def snapshot(self) -> Snapshot | None:
         """The snapshot under the log's tail; None of a table without one."""
         return self._state.snapshot
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the newest state was asked for, and not one that has a name, a number or a time."""
+        return isinstance(self._request.place, Newest)
 
     @property
     def served(self) -> Served:

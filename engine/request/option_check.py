@@ -51,7 +51,7 @@ def unknown_option(key: str, known: Iterable[str], what: str) -> InvalidInputErr
     """The error for a key that is not known, with the nearest key that is."""
     names = sorted(known)
     close = close_names(key, names)
-    hint = f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}"
+    hint = f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}" if names else "fix='leave it out'"
     return InvalidInputError(f"unknown {what}: {key} {hint}")
 
 

@@ -50,8 +50,14 @@ class Checker:
         self._catalog: FileCatalog = catalog_of(root, io, time, ActorNames(_CHECKER))
         self._kafka_address = connected(cluster, time, None, until) if setup.has_log else ""
 
-    def check(self, start: Catalogue, deeds: Sequence[Deed]) -> None:
-        """All checks, in an order in which a broken state shows before it is changed."""
+    def check(self, start: Catalogue, deeds: Sequence[Deed], *, is_calm: bool) -> None:
+        """All checks, in an order in which a broken state shows before it is changed.
+
+        Args:
+            start: what was there before the history.
+            deeds: what was done.
+            is_calm: every operation came to its end, without a fault and on one table: none may leave a file behind.
+        """
         directory = f"{self._root}/d.db"
         names = [f"d.{name}" for name in self._io.list_names(directory) if not name.startswith(".")]
         tables = {name: StoredTable(self._io, f"{directory}/{name[2:]}") for name in names}
@@ -60,6 +66,9 @@ class Checker:
             self._check_roots(name, table)
         if not self.problems:
             self._check_rows(start, deeds, whole)
+        if is_calm and not self.problems:
+            for name in whole:
+                self._check_nothing_left(name)
         disk = self._disk()
         if disk is not None and disk in self._sound and not self.problems:
             return
@@ -149,6 +158,12 @@ class Checker:
         listed = found.store.snapshots.tag_names()
         if sorted(root.name for root in own) != sorted(listed):
             self.problems.append(f"tags are not listed: table={found.name} listed={listed} files={own}")
+
+    def _check_nothing_left(self, name: str) -> None:
+        """Of two operations that let go of the same files, the last one deletes them."""
+        left = find_orphans(self._catalog.table(name).store, before_ms=_FAR_FUTURE_MS)
+        if left:
+            self.problems.append(f"files are left behind: table={name} count={len(left)} first={left[0].path}")
 
     def _check_cleaning(self, name: str, table: StoredTable) -> None:
         """Expiry leaves one snapshot, and cleaning leaves no file without a use."""

@@ -60,7 +60,7 @@ class TableHistory:
             filter: on key columns, for whole snapshots.
         """
         options = store.options
-        self.is_eventual = reads_log and options.log_consistency == "eventual"
+        self.is_eventual = reads_log and options.log_is_eventual
         self.store = store
         self._reads_log = reads_log
         self._generation = options.log_generation if log_generation is None else log_generation

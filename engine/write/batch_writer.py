@@ -44,7 +44,7 @@ from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.log.kept_writers import KeptWriters
-from lsm.errors import ConflictError, CorruptDataError, TakenOverError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, TakenOverError
 from lsm.retry import retrying
 
 logger = logging.getLogger("fluvial.batch")
@@ -361,7 +361,6 @@ class BatchWriter:
 
         wanted = publishing(results, base)
         pauses_ms, rooms = self._store.commit_backoff.pauses_ms(), headrooms()
-        self.live.check_bucket_counts(wanted.messages)
 
         def replan(conflict: ConflictError) -> None:
             nonlocal commit, results, wanted
@@ -385,8 +384,9 @@ class BatchWriter:
 
         attempts = self._store.options.commit_max_retries + 1
         try:
+            self.live.check_bucket_counts(wanted.messages)
             return retrying(lambda: commit.commit(wanted), attempts=attempts, replan=replan)
-        except ConflictError:
+        except (ConflictError, InvalidInputError):
             if self._log is None:
                 discard(self._store, wanted.messages)
             raise

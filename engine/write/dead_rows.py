@@ -58,7 +58,7 @@ def correct_dead_rows(
         OutcomeUnknownError: the rows may be there: the next attempt finds out.
         UnavailableError: the brokers do not answer.
     """
-    if not (log.is_eventual and _shows_rows(table, log)):
+    if not log.is_eventual:
         return {}
     ends = {}
     for bucket, tail in tails.items():
@@ -74,11 +74,6 @@ def correct_dead_rows(
                 table.name, log.topic, bucket, first, tail.end_offset,
             )  # fmt: skip
     return ends
-
-
-def _shows_rows(table: TableView, log: TableLog) -> bool:
-    """Whether records replace the row of their key; others are inputs of a merge, which a row of it would double."""
-    return log.is_exact or table.options.merge_engine == "deduplicate"
 
 
 def _corrected(table: TableView, log: TableLog, dead: LogRange, query: str, batch: int) -> int:

@@ -11,7 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from filestore.branch.creation import create_origin, fill_branch, own_tag
-from filestore.branch.files import branch_entries, clear_branch, copy_branch, delete_unused, files_only_of, size_of
+from filestore.branch.files import (
+    branch_entries,
+    clear_branch,
+    copy_branch,
+    delete_released,
+    delete_unused,
+    files_only_of,
+    size_of,
+)
 from filestore.commit.succession import check_is_same_table
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
@@ -184,6 +192,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
             store.io.delete(store.paths.with_branch(parent_of(store, name)).tag(origin.tag))
         delete_unused(store, unused)
         clear_branch(store.io, there)
+        delete_released(store, unused)
         complete_work(store.io, there)
         store.refs_changed()
     return deleted

@@ -7,7 +7,7 @@ Files are shared from then on: of two branches that share files, only Fluvial ma
 Source: Paimon BranchManager.fastForward.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -66,7 +66,7 @@ class FastForward:
     common_id: int = field(default=0, compare=False)  # the last snapshot that both had before; 0: none
 
 
-def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastForward:
+def fast_forward(store: TableStore, name: str, *, force: bool = False, dry_run: bool = False) -> FastForward:
     """Publish a branch's snapshots, tags and schemas in main. The branch does not change.
 
     Idempotent: rerun it after a crash.
@@ -76,6 +76,7 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         name: name of the branch.
         force: delete main's snapshots, tags and schemas since the branch's origin, also when the branch has no commits
             of its own: then main is as it was when the branch began.
+        dry_run: change nothing; the result is that of the fast-forward, and it is refused where that would be.
 
     Raises:
         ConflictError: main has newer snapshots than the branch's origin, or got one concurrently; nothing is published.
@@ -84,13 +85,18 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         OutcomeUnknownError: a part may be published, and writers of main wait for the rest: run it again.
     """
     main = opened_on_main(store)
-    branch_to_work_on(main, name, Operation.FAST_FORWARD)
+    if dry_run:
+        read_branch(main, name)
+    else:
+        branch_to_work_on(main, name, Operation.FAST_FORWARD)
     if parent_of(main, name) != main.paths.branch:
         raise InvalidInputError(
             f"the branch was created from another branch: table={main.name} branch={name} "
             f"parent={parent_of(main, name)} fix=merge it"
         )
     branch = on_branch(main, name)
+    if dry_run:
+        return _planned(main, branch, force=force)
     with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _unsealing(main, name):
         read_branch(main, name)  # it may have been deleted before this operation began
         origin = origin_of(main, name)
@@ -120,6 +126,21 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
     main.refs_changed()
     floor = 0 if common is None else common.id
     return FastForward(branch=name, published=wanted, removed=removed, common_id=floor)
+
+
+def _planned(main: TableStore, branch: TableStore, *, force: bool) -> FastForward:
+    """The result of a fast-forward that is not begun. Raises: as ``fast_forward``."""
+    origin = origin_of(main, branch.paths.branch)
+    plan = _plan(main, branch, origin, force=force)
+    newer = _Newer.of(main, plan.common) if force else None
+    if plan.wanted and not force:
+        merged_schemas(main, branch, origin, keeps_ids=True)  # may refuse
+    return FastForward(
+        branch=branch.paths.branch,
+        published=plan.wanted,
+        removed=() if newer is None else newer.ids,
+        common_id=0 if plan.common is None else plan.common.id,
+    )
 
 
 @contextmanager
@@ -296,21 +317,36 @@ def _publish(
 # ---- with force
 
 
+@dataclass(frozen=True, slots=True)
+class _Newer:
+    """What main has behind the common snapshot."""
+
+    ids: tuple[int, ...]  # of its snapshots, ascending
+    lowest: int  # snapshots behind it go: those that an expiry has claimed may be incomplete
+    references: set[LiveReference]
+
+    @classmethod
+    def of(cls, main: TableStore, common: Snapshot | None) -> "_Newer":
+        """Raises: InvalidInputError: it cannot be removed."""
+        floor = 0 if common is None else common.id
+        lowest = floor if main.snapshots.claimed_up_to() <= floor else 0
+        references = {
+            each
+            for each in all_references(main)
+            if each.branch == main.paths.branch
+            and each.snapshot_id > (lowest if each.kind is ReferenceKind.SNAPSHOT else floor)
+        }
+        _check_removable(main, common, references)
+        return cls(tuple(each for each in main.snapshots.ids() if each > floor), lowest, references)
+
+
 def _remove_newer(
     main: TableStore, branch: TableStore, common: Snapshot | None, origin: BranchOrigin
 ) -> tuple[int, ...]:
     """Remove main's snapshots after the common one (with force). Returns their ids."""
     floor = 0 if common is None else common.id
-    newer = [each for each in main.snapshots.ids() if each > floor]
-    # snapshots claimed by an expiry may be incomplete, so these are removed as well
-    lowest = floor if main.snapshots.claimed_up_to() <= floor else 0
-    removed = {
-        each
-        for each in all_references(main)
-        if each.branch == main.paths.branch
-        and each.snapshot_id > (lowest if each.kind is ReferenceKind.SNAPSHOT else floor)
-    }
-    _check_removable(main, common, removed)
+    newer = _Newer.of(main, common)
+    lowest, removed = newer.lowest, newer.references
     seal(main.io, main.paths, FAST_FORWARD_SEAL)  # from now on commits to main fail, because they may be removed
 
     def remove() -> None:
@@ -330,10 +366,10 @@ def _remove_newer(
                 main.io.delete(main.paths.schema(schema_id))
 
     delete_unused(main, files_only_of(main, removed, remove=remove))
-    return tuple(newer)
+    return newer.ids
 
 
-def _check_removable(main: TableStore, common: Snapshot | None, references: set[LiveReference]) -> None:
+def _check_removable(main: TableStore, common: Snapshot | None, references: Collection[LiveReference]) -> None:
     if main.has_log and data_commits_since(main, common) != []:
         raise InvalidInputError(
             f"main's log holds its commits since the branch began, and cannot be undone: table={main.name} "

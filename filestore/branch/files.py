@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import OPERATION_FILE, ORIGIN_FILE
 from filestore.layout.paths import TablePaths
 from filestore.refs.file_references import FileReferences, MetadataFiles, metadata_files
-from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
+from filestore.refs.unused_files import SparedFiles
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
@@ -22,10 +23,11 @@ class UnusedBranchFiles:
 
     data: frozenset[str]  # paths of data and changelog files
     metadata: MetadataFiles
+    released: Callable[[], Iterator[str]] = field(repr=False, compare=False)  # see ``SparedFiles``: behind their end
 
 
 def files_only_of(
-    store: TableStore, removed: set[LiveReference], *, remove: Callable[[], None] = lambda: None
+    store: TableStore, removed: set[LiveReference], *, remove: Callable[[], None] | None = None
 ) -> UnusedBranchFiles:
     """The files that only these live references use.
 
@@ -52,13 +54,15 @@ def files_only_of(
             found = metadata_files(store, snapshot, is_partial=True, with_changelog=with_changelog)
             leaves |= found.leaves
             lists |= found.lists | reference.files
-    others = FileReferences(store)
-    used = others.all_used(lambda: {*all_references(store)} - removed)
-    remove()
-    used |= others.all_used(lambda: {*all_references(store)} - removed)  # those that came meanwhile, too
+    if remove is not None:
+        SparedFiles(store, removed)  # what cannot be read is an error before anything is removed
+        remove()
+    spared = SparedFiles(store, removed)
+    used = spared.used
     return UnusedBranchFiles(
         data=frozenset(data - used),
         metadata=MetadataFiles(leaves=frozenset(leaves - used), lists=frozenset(lists - used)),
+        released=lambda: spared.released(data | leaves | lists),
     )
 
 
@@ -67,6 +71,12 @@ def delete_unused(store: TableStore, unused: UnusedBranchFiles) -> None:
     for paths in (unused.data, unused.metadata.leaves, unused.metadata.lists):
         for path in sorted(paths):
             store.delete_file(path)
+
+
+def delete_released(store: TableStore, unused: UnusedBranchFiles) -> None:
+    """Delete, behind the end of the references, what was spared for others that have ended meanwhile."""
+    for path in unused.released():
+        store.delete_file(path)
 
 
 def size_of(io: FileIO, unused: UnusedBranchFiles) -> int:

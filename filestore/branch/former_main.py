@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from filestore.branch.files import UnusedBranchFiles, clear_branch, delete_unused, files_only_of, size_of
+from filestore.branch.files import (
+    UnusedBranchFiles,
+    clear_branch,
+    delete_released,
+    delete_unused,
+    files_only_of,
+    size_of,
+)
 from filestore.commit.expired_commits import expired_commits_directory
 from filestore.io.file_io import MovesDirectories
 from filestore.layout.branch_names import is_merge_tag
@@ -71,6 +78,7 @@ def drop_former(store: TableStore, was: str) -> MainReplaced:
     else:
         clear_branch(store.io, old.paths)
         complete_work(store.io, old.paths)
+    delete_released(store, unused)
     store.refs_changed()
     return done
 

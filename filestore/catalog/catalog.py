@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.table_names import SwapsNames, TablePlace, check_name
+from filestore.catalog.table_names import DirectoryNames, SwapsNames, TablePlace, check_name
 from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
 from filestore.io.commit_lock import CatalogLockFactory, check_commit_lock, table_lock
-from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
+from filestore.io.file_io import (
+    Clock,
+    ExchangesDirectories,
+    FileIO,
+    MovesDirectories,
+    NameSource,
+    RandomNames,
+    SystemClock,
+)
 from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE
@@ -432,6 +440,11 @@ class FileCatalog:
         found = None if isinstance(self._io, MovesDirectories) else self._tables
         return found if isinstance(found, SwapsNames) else None
 
+    @property
+    def exchanges_directories(self) -> bool:
+        """Whether names are directories, of which two may change names at once."""
+        return isinstance(self._tables, DirectoryNames) and isinstance(self._io, ExchangesDirectories)
+
     def swap_tables(self, name: str, other: str) -> bool:
         """Exchange the names of two tables of one database, atomically.
 
@@ -446,10 +459,26 @@ class FileCatalog:
             InvalidInputError: there is no such table, or the storage needs locks that go by the name of the table.
         """
         if (names := self.swapping) is None:
-            return False
+            return self.exchanges_directories and self._exchange_directories(name, other)
         for each in (name, other):
             check_renaming(self._io, self.table(each, to_describe=True).store.paths.root, self._lock_factory)
         names.swap_names(name.split(".")[0], name.split(".")[1], other.split(".")[1])
+        return True
+
+    def _exchange_directories(self, name: str, other: str) -> bool:
+        """As ``swap_tables``, where names are directories; False: the file system has no such step."""
+        from filestore.layout.log_key import note_places
+
+        one, two = (self.places.find(each) for each in (name, other))
+        if one.is_own or two.is_own or not isinstance(self._io, ExchangesDirectories):
+            return False
+        try:
+            if not self._io.exchange_directories(one.path, two.path):
+                return False
+        except FileNotFoundError as error:
+            raise MissingTableError(f"no such table: tables={[name, other]}") from error
+        note_places(self._io, one.path)
+        note_places(self._io, two.path)
         return True
 
     def table_path(self, name: str) -> str:

@@ -17,6 +17,7 @@ from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import main_branch
 from filestore.layout.file_names import EXTERNAL_OPTIONS, allowed_roots, is_inside, local_path
+from filestore.layout.links import LinksOut
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths, escape_path
 from filestore.manifest.new_file_paths import own_directories
 from filestore.options.catalog_options import CatalogOptions
@@ -62,14 +63,15 @@ class TablePlaces:
     def find(self, name: str) -> TablePlace:
         """The directory of a table, whether it exists or not.
 
-        Raises: InvalidInputError: the name cannot be one, or a file of the warehouse names a place that the opener does
-            not allow.
+        Raises: InvalidInputError: the name cannot be one, or a file or link of the warehouse names a place that the
+            opener does not allow.
         """
         if len(parts := name.split(".")) != 2:
             raise InvalidInputError(f"a table is named database.table: name={name!r}")
         check_name("table", parts[1])
         check_name("database", parts[0])
         place, allowed = self.names.place(*parts), self.options.external_paths_allowed
+        LinksOut(self.io, self.warehouse, allowed).check(place.path)
         if not place.is_own or self.names.is_trusted or is_allowed(place.path, allowed):
             return place
         raise InvalidInputError(
@@ -231,14 +233,14 @@ def root_for_all(options: CatalogOptions, *, warehouse: str) -> str | None:
     """
     given = canonical_options(options.table_defaults)
     path, root = (given.get(key) for key in ROOT_KEYS)
-    if path is not None and warehouse_path(path) != warehouse:
+    if path is not None and warehouse_path(path, what="path") != warehouse:
         raise InvalidInputError(
             f"tables lie in the warehouse of their catalog, and one directory is not for all: option=path value={path} "
             f"warehouse={warehouse} fix='leave it out, use a catalog of that directory, or give a root, file.path'"
         )
-    if root is None or warehouse_path(root) == warehouse:
+    if root is None or (found := warehouse_path(root, what="file.path")) == warehouse:
         return None
-    return _checked("file.path", root, warehouse_path(root), warehouse, options.external_paths_allowed)
+    return _checked("file.path", root, found, warehouse, options.external_paths_allowed)
 
 
 def wanted_place(
@@ -262,7 +264,7 @@ def wanted_place(
         return None
     database, table = name.split(".")
     below = f"/{database}{DATABASE_SUFFIX}/{table}"
-    places = {key: warehouse_path(text) for key, text in given.items()} or {"file.path": str(root)}
+    places = {key: warehouse_path(text, what=key) for key, text in given.items()} or {"file.path": str(root)}
     meant = {
         key: path if key == "path" or path == usual else f"{path.rstrip('/')}{below}" for key, path in places.items()
     }

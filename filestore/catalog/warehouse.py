@@ -68,43 +68,47 @@ def open_warehouse(
     return Warehouse(root=root, io=ObjectStorageIO(settings=_settings(parts.scheme, parts.netloc, settled)))
 
 
-def warehouse_path(warehouse: str) -> str:
+def warehouse_path(warehouse: str, *, what: str = "warehouse") -> str:
     """The absolute path of a warehouse given as path, ``file:`` URI or address, without a slash at its end.
+
+    Args:
+        warehouse: what is given.
+        what: it is, for messages.
 
     Raises: InvalidInputError.
     """
     if not warehouse.strip():
-        raise InvalidInputError("the warehouse has no name: fix='write a path, or an address such as s3://bucket/path'")
+        raise InvalidInputError(f"the {what} has no name: fix='write a path, or an address such as s3://bucket/path'")
     parts = urlsplit(warehouse, allow_fragments=False)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise InvalidInputError(
-                f"warehouse is on another host: warehouse={shown_address(warehouse)} fix='write file:///path'"
+                f"{what} is on another host: {what}={shown_address(warehouse)} fix='write file:///path'"
             )
         path = unquote(parts.path)
     elif parts.scheme in SCHEMES:
-        return _object_path(warehouse, parts.scheme)
+        return _object_path(warehouse, parts.scheme, what)
     elif parts.scheme == HDFS_SCHEME:
         if not parts.hostname or "@" in parts.netloc:
             raise InvalidInputError(
-                f"not an address in HDFS: warehouse={shown_address(warehouse)} fix='write hdfs://namenode:8020/path'"
+                f"not an address in HDFS: {what}={shown_address(warehouse)} fix='write hdfs://namenode:8020/path'"
             )
         return "/".join([f"{HDFS_SCHEME}://{parts.netloc}", *(part for part in parts.path.split("/") if part)])
     elif parts.scheme and "://" in warehouse:
         raise InvalidInputError(
-            "warehouse must be a local path, or a file://, s3://, gs://, az://, abfss:// or hdfs:// address: "
-            f"warehouse={shown_address(warehouse)}"
+            f"{what} must be a local path, or a file://, s3://, gs://, az://, abfss:// or hdfs:// address: "
+            f"{what}={shown_address(warehouse)}"
         )
     else:
         path = warehouse
     if not path.startswith("/"):
         raise InvalidInputError(
-            f"warehouse must be an absolute path: warehouse={shown_address(warehouse)!r} fix='write /path or file:///path'"
+            f"{what} must be an absolute path: {what}={shown_address(warehouse)!r} fix='write /path or file:///path'"
         )
     return path.rstrip("/") or "/"
 
 
-def _object_path(warehouse: str, scheme: str) -> str:
+def _object_path(warehouse: str, scheme: str, what: str) -> str:
     """``scheme://bucket/prefix``: one spelling of each scheme, one slash between the parts of the key."""
     bucket, _, key = warehouse.partition("://")[2].partition("/")
     parts = [part for part in key.split("/") if part]
@@ -113,7 +117,7 @@ def _object_path(warehouse: str, scheme: str) -> str:
     is_named = bool(container and account.partition(".")[0]) if scheme == "abfss" else "@" not in bucket
     if not bucket or not is_named or ":" in bucket or {".", ".."} & {*parts}:
         raise InvalidInputError(
-            f"not an address in an object store: warehouse={shown_address(warehouse)} fix='write {form}'"
+            f"not an address in an object store: {what}={shown_address(warehouse)} fix='write {form}'"
         )
     return "/".join([f"{scheme}://{bucket}", *parts])
 

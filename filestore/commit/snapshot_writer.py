@@ -1,8 +1,9 @@
 """Writing what a snapshot refers to, and deciding what the snapshot says."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import orjson
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.datafile.rolling_writer import APPEND_SOURCE
@@ -328,11 +329,11 @@ def _later(first: int | None, second: int | None) -> int | None:
 
 
 def _carried_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
-    """The statistics file stays in force until the schema changes."""
+    """The statistics file stays in force until the schema changes, or it cannot be read."""
     if latest is None or latest.statistics is None:
         return None
     try:
-        body = json.loads(store.io.read_bytes(store.paths.statistics(latest.statistics)))
-    except FileNotFoundError:
+        body = orjson.loads(store.io.read_bytes(store.paths.statistics(latest.statistics)))
+    except (FileNotFoundError, ValueError):
         return None
-    return latest.statistics if body.get("schemaId") == schema_id else None
+    return latest.statistics if isinstance(body, dict) and body.get("schemaId") == schema_id else None

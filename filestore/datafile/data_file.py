@@ -350,7 +350,7 @@ def _reading(path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise missing_file(path, FileRole.DATA) from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are texts
         raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error
     except OSError as error:
         # Arrow also reports corrupt pages as OSError; only errors of the operating system have an errno.

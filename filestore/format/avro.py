@@ -191,7 +191,7 @@ def read_avro(
                 for piece in pieces_within(batch, limit.size_bytes):
                     yield FileRows(first, piece)
                     first += piece.num_rows
-    except (EOFError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+    except (EOFError, LookupError, TypeError, ValueError, SystemError, pa.ArrowException) as error:
         raise CorruptDataError(f"avro file cannot be decoded: error={error!r}") from error
 
 

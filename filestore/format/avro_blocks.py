@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import fastavro
 import orjson
+from fastavro.schema import SchemaParseException, UnknownType
 
 from filestore.format.compression import most_unpacked, pack_snappy, pack_zstd, unpack_snappy, unpack_zstd
+from lsm.avro_weight import has_weightless_items
 from lsm.errors import InvalidInputError
 
 _SYNC_BYTES: Final = 16
@@ -96,7 +98,10 @@ def read_encoded(source: Any) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
 
     Raises: as ``read_blocks``.
     """
-    header: Any = fastavro.schemaless_reader(source, _HEADER, None)
+    try:
+        header: Any = fastavro.schemaless_reader(source, _HEADER, None)
+    except SystemError as error:  # of a negative size
+        raise ValueError(f"not an avro container: {error}") from error
     if header["magic"] != _MAGIC:
         raise ValueError("not an avro container")
     unpack = _UNPACKERS[header["meta"].get("avro.codec", b"null").decode()]
@@ -107,11 +112,19 @@ def read_encoded(source: Any) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
 def _parsed(text: bytes, reading_schema: Callable[[Any], Any]) -> tuple[Any, Any]:
     """The schema of a file, and the reader schema of an array of its rows. Cached: callers must not modify them."""
     schema = orjson.loads(text)
-    return schema, fastavro.parse_schema({"type": "array", "items": reading_schema(schema)})
+    array = {"type": "array", "items": reading_schema(schema)}
+    if has_weightless_items(array):
+        raise ValueError("rows or items that take no byte, or are nested too deeply")
+    try:
+        return schema, fastavro.parse_schema(array)
+    except (SchemaParseException, UnknownType) as error:
+        raise ValueError(f"not an Avro schema: {error}") from error
 
 
 def _rows(blocks: Iterator[tuple[int, bytes]], array: Any) -> Iterator[list[dict[str, Any]]]:
     for count, body in blocks:
+        if count > len(body):
+            raise ValueError(f"a block has less bytes than rows: rows={count} bytes={len(body)}")
         rows: Any = fastavro.schemaless_reader(BytesIO(encode_long(count) + body + b"\x00"), array, None)
         yield rows
 

@@ -17,7 +17,7 @@ from filestore.iceberg.manifests import (
     records_of,
 )
 from filestore.iceberg.metadata import Json, Metadata
-from filestore.iceberg.places import HINT, METADATA_SUFFIX, hinted_version, metadata_directory
+from filestore.iceberg.places import HINT, METADATA_SUFFIX, hinted_version, metadata_directory, path_here
 from filestore.iceberg.rest_catalog import announce_version
 from filestore.io.file_io import delete_leftover, write_hint
 from filestore.options.table.iceberg import REST_CATALOG
@@ -78,12 +78,12 @@ class IcebergFiles:
 
     def read_list(self, path: str) -> list[IcebergRecord]:
         """The lines of a manifest list. Raises: CorruptDataError, FileNotFoundError."""
-        return records_of(self._io.read_bytes(path), source=path)
+        return records_of(self._read(path), source=path)
 
     def read_entries(self, form: ManifestForm, manifest: IcebergRecord) -> list[IcebergRecord]:
         """The live entries of a manifest. Raises: CorruptDataError, FileNotFoundError."""
         path = manifest["manifest_path"]
-        return live_entries_of(form, self._io.read_bytes(path), first_row_id=manifest.get("first_row_id"), source=path)
+        return live_entries_of(form, self._read(path), first_row_id=manifest.get("first_row_id"), source=path)
 
     def write_manifest(
         self, form: ManifestForm, entries: Sequence[IcebergRecord], content: int, at: CommitId
@@ -133,13 +133,20 @@ class IcebergFiles:
         del self._written[start:]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files that no reader needs; those that cannot be deleted stay."""
+        """Delete files of the metadata that no reader needs; those that cannot be deleted stay."""
         for path in paths:
-            delete_leftover(self._io, path)
+            with suppress(ValueError):  # what metadata names is none of its files
+                delete_leftover(self._io, path_here(path, self.directory))
 
     def delete_all(self) -> None:
         """Delete the metadata of a table that was here before."""
         self._io.delete_tree(self.directory)
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return self._io.read_bytes(path_here(path, self.directory))
+        except ValueError as error:
+            raise CorruptDataError(f"Iceberg metadata names no file: path={path!r} error={error}") from error
 
     def _write(self, name: str, body: bytes) -> str:
         path = f"{self.directory}/{name}"

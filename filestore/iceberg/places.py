@@ -10,7 +10,7 @@ import orjson
 
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import on_branch_name, split_branch
-from filestore.layout.file_names import allowed_roots, is_inside
+from filestore.layout.file_names import allowed_roots, checked_name, is_inside
 from filestore.layout.locations import absolute_path
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, REST_CATALOG, TABLE_LOCATION
@@ -126,3 +126,13 @@ def metadata_directory(store: TableStore) -> str:
             f"metadata.iceberg.storage={HADOOP_CATALOG} path={root} fix='set metadata.iceberg.storage={TABLE_LOCATION}'"
         )
     return f"{warehouse}/iceberg/{directory.removesuffix(_DATABASE_SUFFIX)}/{name}/metadata"
+
+
+def path_here(path: object, directory: str) -> str:
+    """The path of a manifest or list in a table's own metadata, however its writer spells the way to it.
+
+    What metadata names is a stranger's word: nothing outside of the directory is read or deleted for it.
+
+    Raises: ValueError: it ends in no name of a file.
+    """
+    return f"{directory}/{checked_name(str(path).rpartition('/')[2])}"

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from filestore.iceberg.places import METADATA_SUFFIX, hinted_version, metadata_directory, publishes
+from filestore.iceberg.places import METADATA_SUFFIX, hinted_version, metadata_directory, path_here, publishes
 from filestore.manifest.record_files import decoded_records
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -52,9 +52,9 @@ def _of_version(store: TableStore, directory: str, name: str, hint: int | None) 
     found: set[str] = set()
     try:
         for each in orjson.loads(store.io.read_bytes(path))["snapshots"]:
-            at = _here(each["manifest-list"], directory)
+            at = path_here(each["manifest-list"], directory)
             lines = decoded_records(store.io.read_bytes(at), source=at, decode=dict)
-            found |= {at, *(_here(line["manifest_path"], directory) for line in lines)}
+            found |= {at, *(path_here(line["manifest_path"], directory) for line in lines)}
     except (CorruptDataError, FileNotFoundError, ValueError, KeyError, TypeError) as error:
         is_gone = isinstance(error, FileNotFoundError) and not store.io.exists(path)
         if not is_gone and (hint is None or name == f"v{hint}{METADATA_SUFFIX}"):
@@ -63,8 +63,3 @@ def _of_version(store: TableStore, directory: str, name: str, hint: int | None) 
                 "fix='delete the directory: the next commit writes it again'"
             ) from error
     return found
-
-
-def _here(path: str, directory: str) -> str:
-    """A path of the metadata, however its writer spells the way to it."""
-    return f"{directory}/{path.rpartition('/')[2]}"

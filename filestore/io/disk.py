@@ -1,5 +1,6 @@
 """The steps of a local disk, and what their errors mean."""
 
+import ctypes
 import errno
 import os
 import pwd
@@ -12,6 +13,9 @@ from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 
 T = TypeVar("T")
 
+_HERE: Final = -100  # AT_FDCWD: paths are not below an open directory
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE
+_NOT_KNOWN: Final = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV)
 _ANY_MODE: Final = 0o666  # as the process masks it
 _NAME_BYTES: Final = 255  # of one name, on the usual file systems
 
@@ -22,6 +26,24 @@ class DirectoryGoneError(UnavailableError, FileNotFoundError):
     def __str__(self) -> str:
         """The message; an ``OSError`` would make its own."""
         return str(self.args[0])
+
+
+def exchange(one: str, other: str) -> bool:
+    """Give two files or directories each other's names, atomically.
+
+    Returns: False: the system or this file system has no such step, and nothing was done.
+
+    Raises: OSError: as ``os.rename``.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:  # not Linux, or an old C library
+        return False
+    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NOT_KNOWN:
+        return False
+    raise OSError(number, os.strerror(number), one)
 
 
 @contextmanager

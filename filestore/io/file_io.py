@@ -17,6 +17,7 @@ from typing import Final, Protocol, runtime_checkable
 import pyarrow as pa
 
 from filestore.io.disk import (
+    exchange,
     in_directory,
     link_new,
     make_directories,
@@ -115,6 +116,14 @@ class MovesDirectories(Protocol):
 
         Neither is created. So both are there at one moment: what is moved is in the same tree as the directory.
         """
+
+
+@runtime_checkable
+class ExchangesDirectories(Protocol):
+    """A file system that can give two directories each other's names atomically, as Linux can for its own."""
+
+    def exchange_directories(self, one: str, other: str) -> bool:
+        """Exchange two names; False where this file system cannot. Raises: FileNotFoundError."""
 
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -333,6 +342,15 @@ class LocalFileIO:
                 raise
             sync_directory(os.path.dirname(source))
             sync_directory(os.path.dirname(target))
+
+    def exchange_directories(self, one: str, other: str) -> bool:
+        """Exchange two names; False where this file system cannot. Raises: FileNotFoundError."""
+        with unavailable("exchange", one):
+            if not exchange(one, other):
+                return False
+            for path in {os.path.dirname(one), os.path.dirname(other)}:
+                sync_directory(path)
+        return True
 
     def make_inside(self, path: str) -> bool:
         """Create a directory; False when its parent is missing."""

@@ -71,7 +71,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
             parent=optional_name(body.get("parent")),
             parent_id=str(body.get("parentId", "")),
             tag=optional_name(body["tag"]),
-            snapshot_id=body["snapshotId"],
+            snapshot_id=None if body["snapshotId"] is None else int(body["snapshotId"]),
             owns_tag=bool(body["ownsTag"]),
             schema_id=int(body["schemaId"]),
             first_schema_id=int(body["firstSchemaId"]),
@@ -79,7 +79,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
             created_ms=int(body["createdMs"]),
             id=str(body.get("id", "")),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptDataError(f"origin of a branch cannot be decoded: file={path} error={error!r}") from error
 
 

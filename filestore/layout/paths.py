@@ -58,6 +58,15 @@ class TablePaths:
         return self.root if self.branch == MAIN_BRANCH else f"{self.branch_dir}/{BRANCH_PREFIX}{self.branch}"
 
     @property
+    def directories(self) -> tuple[str, ...]:
+        """The directories of the branch and of the table whose names are fixed: all but those of data files."""
+        return (
+            *(self.branch_root, self.schema_dir, self.snapshot_dir, self.changelog_dir, self.tag_dir),
+            *(self.savepoint_dir, self.consumer_dir, self.expiry_dir, self.removed_dir),
+            *(self.branch_dir, self.manifest_dir, self.index_dir, self.statistics_dir, f"{self.root}/metadata"),
+        )
+
+    @property
     def branch_dir(self) -> str:
         """Directory of all branches except main."""
         return f"{self.root}/branch"

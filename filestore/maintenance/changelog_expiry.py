@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from filestore.refs.file_references import FileReferences, metadata_files, removed_files
-from filestore.refs.live_references import LiveReference, all_references, changelog_references
+from filestore.refs.live_references import LiveReference, changelog_references
+from filestore.refs.unused_files import SparedFiles
 from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.retention import Retention, expiry_end
 from filestore.snapshot.snapshot import Snapshot
@@ -99,21 +100,25 @@ def _delete(store: TableStore, expired: Sequence[LiveReference], *, dry_run: boo
     if not dry_run:
         _write_hints(store, expired)
     references = FileReferences(store)
-    gone = set(expired)
-    kept = FileReferences(store).all_used(lambda: {*all_references(store)} - gone)
-    data = {each: sorted((references.data([each]) | _removed(store, each)) - kept) for each in expired}
-    metadata = {reference: sorted(_metadata(store, reference) - kept) for reference in expired}
+    spared = SparedFiles(store, {*expired})
+    data = {each: references.data([each]) | _removed(store, each) for each in expired}
+    metadata = {each: _metadata(store, each) for each in expired}
     for reference in expired:
+        unused, unused_metadata = sorted(data[reference] - spared.used), sorted(metadata[reference] - spared.used)
         if not dry_run:
-            for path in (*data[reference], *metadata[reference], store.paths.changelog(reference.snapshot_id)):
+            for path in (*unused, *unused_metadata, store.paths.changelog(reference.snapshot_id)):
                 store.delete_file(path)
         assert reference.snapshot is not None
         yield ExpiredChangelog(
             changelog_id=reference.snapshot_id,
             time_ms=reference.snapshot.time_ms,
-            data_files=tuple(data[reference]),
-            metadata_files=tuple(metadata[reference]),
+            data_files=tuple(unused),
+            metadata_files=tuple(unused_metadata),
         )
+    if not dry_run:
+        for files in (data, metadata):
+            for path in spared.released({path for paths in files.values() for path in paths}):
+                store.delete_file(path)
     if not dry_run and not changelog_references(store):
         store.io.delete(store.paths.earliest_changelog_hint)
 

@@ -57,7 +57,12 @@ class LostFiles:
 
 
 def rescale(
-    store: TableStore, rescaled: TableStore, *, keep: Callable[[bytes], bool], budget_bytes: int | None = None
+    store: TableStore,
+    rescaled: TableStore,
+    *,
+    keep: Callable[[bytes], bool],
+    budget_bytes: int | None = None,
+    dry_run: bool = False,
 ) -> tuple[CommitResult, int]:
     """Rewrite partitions with a different bucket count; without changes for streams.
 
@@ -66,6 +71,7 @@ def rescale(
         rescaled: the same table with the new bucket count in its options.
         keep: whether to rescale a partition (BinaryRow bytes).
         budget_bytes: memory budget of the writer.
+        dry_run: rewrite nothing; refused where a run would be.
 
     Returns:
         The commit, and the number of changed partitions. Those with this bucket count already are skipped.
@@ -93,6 +99,8 @@ def rescale(
             f"rows are not compacted and emitted to streams yet: table={store.name} "
             f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
+    if dry_run:
+        return CommitResult(snapshot=None), len(partitions)
     writer = TableWrite(
         TableView(rescaled),
         max_sequence_numbers={},

@@ -57,6 +57,12 @@ class ExpiryStep:
         """Total size of data and changelog files."""
         return sum(each.size_bytes for each in (*self.data, *self.changelog))
 
+    @property
+    def paths(self) -> list[str]:
+        """All files, each before those by which it is found."""
+        files = [each.path for each in (*self.data, *self.changelog)]
+        return [*files, *sorted(self.metadata.leaves), *sorted(self.metadata.lists)]
+
 
 def expire_snapshots(
     store: TableStore,
@@ -89,7 +95,8 @@ def expire_snapshots(
     seen, changes_from = store.as_found, found.changes_from
     basis = _basis(seen, planned, found)
     try:  # what is in use and cannot be read is an error before anything says that snapshots are gone
-        steps: Iterable[ExpiryStep] = list(_spared_steps(seen, planned, found))
+        expiry = _Expiry(seen, planned, found)
+        steps: Iterable[ExpiryStep] = [*expiry.steps()]
     except _RolledBackError:
         return  # nothing is claimed yet: what is left expires the next time
     if dry_run:
@@ -105,7 +112,8 @@ def expire_snapshots(
     if first_kept is None:
         return
     if _basis(seen, first_kept, found) != basis:  # others made tags or snapshots before the claim
-        steps = _spared_steps(seen, first_kept, found)
+        expiry = _Expiry(seen, first_kept, found)
+        steps = expiry.steps()
     commits = ExpiredCommits(seen)
     notes = commits.note(_before(seen, first_kept), following=first_kept)
     if not seen.is_as_opened():
@@ -117,6 +125,8 @@ def expire_snapshots(
     for step in steps:
         _delete(seen, step)
         yield step
+    for paths in expiry.released():
+        _delete_files(seen, paths)
     if (seen.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
         seen.snapshots.repair_latest_hint()
 
@@ -160,26 +170,60 @@ def _members(store: TableStore, first_kept: Snapshot) -> list[Snapshot]:
 
 
 def _basis(store: TableStore, first_kept: Snapshot, found: "_Ends") -> tuple[object, ...]:
-    """All that ``_spared_steps`` depend on but the contents of files, which never change."""
+    """All that an ``_Expiry`` depends on but the contents of files, which never change."""
     members = _members(store, first_kept)
-    others = {(each, each.snapshot and each.snapshot.ref) for each in _remaining(store, members, found)}
-    return [each.ref for each in members], others
+    return [each.ref for each in members], _distinct(_remaining(store, members, found))
 
 
-def _spared_steps(store: TableStore, first_kept: Snapshot, found: "_Ends") -> Iterator[ExpiryStep]:
-    """The snapshots before one with the files that nothing else uses, each when it is asked for."""
-    members = _members(store, first_kept)
-    remaining = DecidingReferences.of(store, _remaining(store, members, found), line=found.line)
-    steps = list(_candidates(store, members))
-    partitions = {file.partition for step in steps for file in (*step.data, *step.left)}
-    references = FileReferences(store, partitions=partitions)
-    for step in steps:
-        spared = _spared(step, remaining, references)
-        while (lost := references.lost) and not lost <= {*(now := _remaining(store, members, found))}:
-            remaining = DecidingReferences.of(store, now, line=found.line)
-            references = FileReferences(store, partitions=partitions)
-            spared = _spared(step, remaining, references)
-        yield spared
+def _distinct(references: Iterable[LiveReference]) -> set[object]:
+    """What distinguishes references, also those of two snapshots that had one number."""
+    return {(each, each.snapshot and each.snapshot.ref) for each in references}
+
+
+class _Expiry:
+    """The snapshots before one with the files that nothing else uses."""
+
+    def __init__(self, store: TableStore, first_kept: Snapshot, found: "_Ends") -> None:
+        self._store, self._found = store, found
+        self._members = _members(store, first_kept)
+        self._candidates = list(_candidates(store, self._members))
+        self._partitions = {file.partition for step in self._candidates for file in (*step.data, *step.left)}
+        self._deleted: set[str] = set()
+        self._look()
+
+    def steps(self) -> Iterator[ExpiryStep]:
+        """Each snapshot, oldest first, with its files: what the references use is found when it is asked for."""
+        for step in self._candidates:
+            spared = self._spared(step)
+            self._deleted |= {*spared.paths}
+            yield spared
+
+    def released(self) -> Iterator[list[str]]:
+        """Files that were spared for references which have ended since, behind the deletion of the snapshots.
+
+        Who let go of such a reference may have seen one of the snapshots still there, and left the files to it.
+        """
+        while not self._asked <= _distinct(_remaining(self._store, self._members, self._found)):
+            self._look()
+            for step in self._candidates:
+                spared = self._spared(step)
+                yield [path for path in spared.paths if path not in self._deleted]
+                self._deleted |= {*spared.paths}
+
+    def _look(self) -> None:
+        """The references as they are now."""
+        remaining = _remaining(self._store, self._members, self._found)
+        self._asked = _distinct(remaining)
+        self._deciding = DecidingReferences.of(self._store, remaining, line=self._found.line)
+        self._references = FileReferences(self._store, partitions=self._partitions)
+
+    def _spared(self, step: ExpiryStep) -> ExpiryStep:
+        while True:
+            spared = _spared(step, self._deciding, self._references)
+            lost = self._references.lost
+            if not lost or lost <= {*_remaining(self._store, self._members, self._found)}:
+                return spared
+            self._look()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,13 +459,17 @@ def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileRef
 
 
 def _delete(store: TableStore, step: ExpiryStep) -> None:
-    files = [each.path for each in (*step.data, *step.changelog)]
-    for path in (*files, *sorted(step.metadata.leaves), *sorted(step.metadata.lists)):
+    _delete_files(store, step.paths)
+    store.delete_snapshot(step.snapshot)
+
+
+def _delete_files(store: TableStore, paths: Sequence[str]) -> None:
+    for path in paths:
         store.delete_file(path)
     if store.options.snapshot_clean_empty_directories:
-        for directory in sorted({path.rpartition("/")[0] for path in files}):
+        manifests = store.paths.manifest("").rstrip("/")
+        for directory in sorted({path.rpartition("/")[0] for path in paths} - {manifests}):
             _delete_empty(store, directory)
-    store.delete_snapshot(step.snapshot)
 
 
 def _delete_empty(store: TableStore, directory: str) -> None:

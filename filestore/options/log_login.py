@@ -8,6 +8,8 @@ what is harmless, so that an option that is not known is the opener's.
 from collections.abc import Mapping
 from typing import Final
 
+from filestore.options.option import Stored
+from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
 
 _CLIENT: Final = "log.kafka."
@@ -25,7 +27,6 @@ _LOGINS: Final[Mapping[str, tuple[str, ...]]] = {
     _REGISTRY: ("log.schema-registry.basic-auth.", "log.schema-registry.bearer-auth.", "log.schema-registry.ssl."),
 }
 """By the option with the address: how the options of the login begin."""
-_NAMES_LOG: Final = frozenset({"bootstrap.servers", "topic", "topic-id", "topic-is-adopted"})
 _TUNING: Final = frozenset(
     name
     for names in (
@@ -57,10 +58,14 @@ _ADDRESS_OF: Final[tuple[tuple[str, str], ...]] = ((_CLIENT, _SERVERS), ("log.sc
 
 
 def is_openers(key: str) -> bool:
-    """Whether an option of a table's log is only its opener's to give: a file's word for it has no effect."""
+    """Whether an option of a table's log is only its opener's to give: a file's word for it has no effect.
+
+    Its declaration says so; without one, of a client library, it is unless it is known as harmless.
+    """
+    if (declared := TableOptions.declared.get(key)) is not None:
+        return declared.stored is Stored.BY_OPENER
     if key.startswith(_CLIENT):
-        name = key.removeprefix(_CLIENT)
-        return name not in _NAMES_LOG and name not in _TUNING
+        return key.removeprefix(_CLIENT) not in _TUNING
     return key.startswith(_LOGINS[_REGISTRY])
 
 

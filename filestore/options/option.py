@@ -11,6 +11,7 @@ from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from filestore.options.parsing import Parser, not_valid
+from lsm.errors import InvalidInputError
 from lsm.secret_names import STARS, shown_address, shown_text
 
 T = TypeVar("T")
@@ -29,9 +30,14 @@ class At(Flag):
 
 
 class Stored(Enum):
-    """Who gives an option to a table, for all who use it."""
+    """Who gives an option to a table, for all who use it: what a stored value may do follows from it.
+
+    A table's files may be a stranger's. What its users store is harmless to who opens it: it says what the table is,
+    and places outside of the table count only where the opener allows them.
+    """
 
     BY_USERS = auto()
+    BY_OPENER = auto()  # no one: who opens the table says it, and what a file says has no effect
     BY_ENGINE = auto()  # it follows from what was made with the table
     NEVER = auto()  # it is of one reader or writer
 
@@ -135,9 +141,18 @@ class Option(Generic[T]):
             raise not_valid(self.key, STARS if self.is_secret else shown_address(text), error) from error
 
 
+_DURATION: Final = "duration"
+_BARE_MS: Final = 1000  # who means less writes ms
+
+
 def check_text(option: Option[Any], text: str) -> None:
     """Refuse a text that is given for an option, see ``Option``. Raises: InvalidInputError."""
-    option.read({option.key: text})
+    value = option.read({option.key: text})
+    if option.parse.kind == _DURATION and text.strip().isdecimal() and 0 < value < _BARE_MS:
+        raise InvalidInputError(
+            f"a number without a unit is milliseconds: option={option.key} value={text} "
+            f"fix='write the unit, as {text.strip()} d or {text.strip()} ms'"
+        )
     if option.check is not None:
         try:
             option.check(text)

@@ -22,8 +22,10 @@ ALIASES: Final[Mapping[str, str]] = {
 # Keys of which everything behind the prefix is handed on; ``pipelines.``: what Spark's pipelines note of a table.
 CHECK_PREFIX: Final = "check."
 """Of the CHECK constraints of a table: ``check.<name>`` is the condition."""
+COMPUTED_PREFIX: Final = "computed-column."
+"""Of columns that SQL computes: ``name AS expression``."""
 FREE_PREFIXES: Final = (
-    "log.kafka.", "file-index.", "computed-column.", "computed-column-comment.", CHECK_PREFIX, "pipelines.",
+    "log.kafka.", "file-index.", COMPUTED_PREFIX, "computed-column-comment.", CHECK_PREFIX, "pipelines.",
 )  # fmt: skip
 
 # Of options.md, but not of a table: said so instead of "unknown".

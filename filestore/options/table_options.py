@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from filestore.options.not_built import NOT_BUILT, no_effect, not_built, seems_to_decide
-from filestore.options.option import At, Option, Stored, check_text
-from filestore.options.rules import ALIASES, ELSEWHERE, FREE_PREFIXES
+from filestore.options.option import ROWS, At, Option, Stored, check_text
+from filestore.options.parsing import verbatim
+from filestore.options.rules import ALIASES, COMPUTED_PREFIX, ELSEWHERE, FREE_PREFIXES
+from filestore.options.stored_expressions import check_computed
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.combinations import check_together
 from filestore.options.table.groups import SCHEMA_VERSION, TableValues, split_field_key
@@ -110,6 +112,8 @@ def check_option(key: str, text: str) -> None:
         check_text(TableOptions.declared[key], text)
         return
     if key.startswith(FREE_PREFIXES) and key not in FREE_PREFIXES:
+        if key.startswith(COMPUTED_PREFIX):
+            check_text(Option(key, verbatim, None, "", ROWS, check=check_computed), text)
         return
     split = split_field_key(key)
     if split is not None:
@@ -168,7 +172,7 @@ def check_storable(options: Mapping[str, str]) -> None:
     """Refuse what users do not give to a table. Raises: InvalidInputError naming the option, and who it is for."""
     for key, text in options.items():
         option = TableOptions.declared.get(key)
-        if option is not None and option.stored is not Stored.BY_USERS:
+        if option is not None and option.stored in _NOT_GIVEN:
             value = shown_text(key, text, is_declared=True)
             raise InvalidInputError(f"{_NOT_GIVEN[option.stored]}: option={key} value={value} fix='leave it out'")
 

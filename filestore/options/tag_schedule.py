@@ -23,13 +23,13 @@ _MINUTE_MS: Final = 60_000
 _MOST_AT_ONCE: Final = 100
 _PERIODS: Final = {"daily": DAY_MS, "hourly": _HOUR_MS, "two-hours": 2 * _HOUR_MS}
 _DATES: Final = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
-_DURATIONS: Final = frozenset(
+_NEVER_ZERO: Final = frozenset(
     {
         "tag.default-time-retained", "tag.create-interval", "tag.creation-period-duration", "savepoint.create-interval",
-        "log.retention",
+        "log.retention", "partition.expiration-time", "record-level.expire-time", "consumer.expiration-time",
+        "scan.plan-auto-tag-for-read.time-retained",
     }
 )  # fmt: skip
-_BARE_MS: Final = 1000  # who means less writes ms
 _OF_DELAYS: Final = frozenset(
     {"tag.automatic-creation", "tag.creation-delay", "tag.creation-period", "tag.creation-period-duration"}
 )
@@ -166,14 +166,9 @@ def check_periods(options: TableOptions, keys: Collection[str]) -> None:
 
     Raises: InvalidInputError naming the option.
     """
-    for key in sorted(_DURATIONS & {*keys}):
-        time_ms, text = options[TableOptions.declared[key]], options.shown()[key]
-        if time_ms == 0:
-            raise InvalidInputError(f"a time of nothing: option={key} value={text} fix=set it to more")
-        if isinstance(time_ms, int) and time_ms < _BARE_MS and text.strip().isdigit():
-            raise InvalidInputError(
-                f"a number without a unit is milliseconds: option={key} value={text} fix='write the unit, as {text} d'"
-            )
+    for key in sorted(_NEVER_ZERO & {*keys}):
+        if options[TableOptions.declared[key]] == 0:
+            raise InvalidInputError(f"a time of nothing: option={key} value={options.shown()[key]} fix=set it to more")
     interval, time = TableOptions.savepoint_create_interval_ms.key, TableOptions.savepoint_create_time_ms.key
     if {interval, time} & {*keys} and options.savepoint_create_time_ms is not None:
         _whole_days(options, interval, options.savepoint_create_interval_ms)

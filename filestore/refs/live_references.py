@@ -63,10 +63,15 @@ def branch_names(store: TableStore) -> list[str]:
 
 
 def on_branch(store: TableStore, branch: str) -> TableStore:
-    """A copy of the table with the snapshots and tags of another branch, but the schema of the opened one."""
+    """A copy of the table with the snapshots and tags of another branch, but the schema of the opened one.
+
+    Raises: InvalidInputError: a link leads out of the table, see ``TableStore.check_links``.
+    """
     if branch == store.paths.branch:
         return store
-    return replace(store, paths=store.paths.with_branch(branch), opened=None, _schemas={})
+    there = replace(store, paths=store.paths.with_branch(branch), opened=None, _schemas={})
+    there.check_links()
+    return there
 
 
 def snapshot_references(store: TableStore) -> list[LiveReference]:

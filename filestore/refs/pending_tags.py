@@ -16,7 +16,7 @@ A rollback to a snapshot that only a tag keeps holds that one by a pending file 
 cleaning deletes: whatever becomes of the tag behind it, the files stay.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -26,7 +26,6 @@ from filestore.layout.paths import TablePaths
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
-from lsm.undo import undoing
 
 _PREFIX: Final = ".pending-"  # hidden from engines that parse every name of the directory
 _SUFFIX: Final = ".tmp"  # what orphan cleaning deletes when it is old
@@ -59,6 +58,11 @@ def held_snapshots(store: TableStore) -> Iterator[tuple[str, Snapshot]]:
             yield pending_path(store.paths, name), snapshot
 
 
+def new_pending_path(store: TableStore, name: str, *, replaces: bool) -> str:
+    """Path of a new pending file of a tag. ``replaces``: the tag is there, and moves to another snapshot."""
+    return pending_path(store.paths, f"{_PREFIX}{name}.{_REPLACING if replaces else ''}{store.names.uuid()}{_SUFFIX}")
+
+
 def find_pending(store: TableStore, name: str) -> Snapshot | None:
     """The snapshot of a pending tag, by the name of its file; None: it is no longer pending, or is incomplete."""
     path = pending_path(store.paths, name)
@@ -66,55 +70,6 @@ def find_pending(store: TableStore, name: str) -> Snapshot | None:
         body = store.io.read_bytes(path)
         return Snapshot.from_json(body, source=path) if body else None
     return None
-
-
-def with_pending_tag(
-    store: TableStore,
-    name: str,
-    snapshot: Snapshot,
-    create: Callable[[TableStore], None],
-    *,
-    undo: Callable[[TableStore], None],
-    purpose: str = "tagged",
-    replaces: bool = False,
-) -> None:
-    """Create something that keeps the files of a snapshot, while a pending tag keeps them.
-
-    Args:
-        store: the table, on the branch of the snapshot.
-        name: of the tag.
-        snapshot: that is kept.
-        create: creates the file that keeps them from now on; an error ends the creation. It gets the table as found
-            by its path: afterwards a check that this is the opened table follows, and else the creation is undone.
-        undo: deletes that file again.
-        purpose: for the message.
-        replaces: whether ``create`` replaces a tag; it looks whether the tag is there still.
-
-    Raises:
-        ConflictError: the snapshot expired, was rolled back or is of another table by now; or the branch is sealed.
-            Nothing was created.
-        OutcomeUnknownError: the table was dropped or renamed meanwhile: look under its new name. Or the branch was
-            deleted, renamed, replaced as main or sealed meanwhile: look there.
-    """
-    store = store.as_found
-    check_open(store, name, purpose)
-    file_name = f"{_PREFIX}{name}.{_REPLACING if replaces else ''}{store.names.uuid()}{_SUFFIX}"
-    path = pending_path(store.paths, file_name)
-    with undoing(lambda: remove_leftover(store, path), unless=OutcomeUnknownError):
-        store.io.write_new(path, snapshot.to_json().encode())
-        check_unclaimed(store, name, snapshot, purpose)
-        create(store)
-        is_kept = store.io.exists(path)
-        try:
-            check_still_open(store, name, purpose)
-        except OutcomeUnknownError:
-            undo(store)  # where the table was renamed, what was created moved with it
-            remove_leftover(store, path)
-            raise
-        if not is_kept:
-            undo(store)
-            raise _expired(store, name, snapshot, purpose)
-    delete_leftover(store.io, path)
 
 
 @contextmanager
@@ -132,25 +87,6 @@ def is_leaving(store: TableStore, name: str) -> bool:
     """Whether a tag is being deleted, renamed or moved, or who did so has died."""
     named = (_parts(file_name)[1] for file_name, tag in pending_tags(store) if tag == name)
     return any(unique.startswith((_LEAVING, _REPLACING)) for unique in named)
-
-
-def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:
-    """Check that no expiry or rollback has claimed a snapshot, that it is the same one, and no fork.
-
-    What a fork holds may be committed again by its writer: so no file of it would have one line of references.
-
-    Raises: ConflictError.
-    """
-    found = store.snapshots.find_ref(snapshot.ref)
-    is_leaving = found is None or store.snapshots.removed.has(snapshot.identity)
-    if is_leaving or store.snapshots.claimed_up_to() > snapshot.id:
-        raise _expired(store, name, snapshot, purpose)
-    if store.snapshots.line().is_fork(snapshot.id) and store.snapshots.find_committed(snapshot.id) is None:
-        raise ConflictError(
-            f"the snapshot is not in the history, its writer takes it back or has died, so it was not {purpose}: "
-            f"table={store.name} tag={name} snapshot={snapshot.id} fix='take another one; if its writer has died, "
-            "run repair on the table, which makes it a tag'"
-        )
 
 
 def check_open(store: TableStore, name: str, purpose: str) -> None:
@@ -227,10 +163,3 @@ def _parts(file_name: str) -> tuple[str, str]:
     """The tag that a pending one becomes, and the rest of its name."""
     name, _, unique = file_name.removeprefix(_PREFIX).removesuffix(_SUFFIX).removesuffix(_HELD).rpartition(".")
     return name, unique
-
-
-def _expired(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> ConflictError:
-    return ConflictError(
-        f"the snapshot expired while it was {purpose}: table={store.name} tag={name} snapshot={snapshot.id} "
-        f"earliest={store.snapshots.earliest_id()} fix='take a newer one; or an older one, if a rollback removes it'"
-    )

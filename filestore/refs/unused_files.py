@@ -1,7 +1,7 @@
 """Finds and deletes files used only by references that are being deleted: tags and savepoints."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 from filestore.refs.deciding import DecidingReferences
@@ -20,6 +20,29 @@ class UnusedFiles:
 
     data: tuple[FileSize, ...] = ()
     metadata: frozenset[str] = frozenset()  # paths
+
+
+class SparedFiles:
+    """The files of all other references, for what deletes its own ones only behind their files.
+
+    Who lets go of another reference meanwhile sees these still there, and leaves what both use: see ``released``.
+    """
+
+    def __init__(self, store: TableStore, own: Set[LiveReference]) -> None:
+        """Look now. Raises: CorruptDataError: another live reference lacks files, so the files it uses are unknown."""
+        self._store, self._own = store, own
+        self._asked = self._others()
+        self.used = FileReferences(store).all_used(self._others)
+
+    def released(self, files: Set[str]) -> Iterator[str]:
+        """Which of the own files were spared for references that have ended since; called behind the own ones' end."""
+        while not self._asked <= (now := self._others()):
+            before, self._asked = self.used, now
+            self.used = FileReferences(self._store).all_used(self._others)
+            yield from sorted(files & (before - self.used))
+
+    def _others(self) -> set[LiveReference]:
+        return {*all_references(self._store)} - self._own
 
 
 def unused_files(

@@ -64,6 +64,7 @@ def check_readable(schema: TableSchema) -> None:
             f"row-tracking.enabled={str(options.row_tracking_enabled).lower()} "
             "option=data-evolution.enabled value=true fix='use the table with the engine that made it'"
         )
+    _check_columns_exist(schema, _read_columns(schema))
     _check_types(schema.fields)
 
 
@@ -77,6 +78,7 @@ def check_writable(schema: TableSchema) -> None:
             "fix='write into the tables that the query reads'"
         )
     check_closed(options, At.WRITE)
+    _check_columns_exist(schema, _written_columns(schema))
     _check_values(options)
     if schema.primary_keys and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise InvalidInputError(
@@ -109,7 +111,7 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
     """Refuse new tables with mistakes, before anything is stored. Raises: InvalidInputError naming what to change."""
     _check_names(schema.column_names)
     _check_rows_have_fields(schema.fields)
-    _check_columns_exist(schema, options)
+    _check_columns_exist(schema, {**_written_columns(schema), **options.columns_with_options()})
     _check_key(schema)
     for field in schema.partition_fields:
         if field.type.root not in PARTITION_ROOTS:
@@ -303,16 +305,23 @@ def _check_names(names: Sequence[str]) -> None:
             raise InvalidInputError(f"column name is reserved: column={name} fix='rename it'")
 
 
-def _check_columns_exist(schema: TableSchema, options: TableOptions) -> None:
-    uses: Iterable[tuple[str, Sequence[str]]] = (
-        ("primary key", schema.primary_keys),
-        ("partition", schema.partition_keys),
-        ("bucket-key", schema.bucket_keys),
-        ("sequence.field", options.sequence_fields),
-        ("rowkind.field", [options.rowkind_field] if options.rowkind_field else []),
-        *options.columns_with_options().items(),
-    )
-    for use, names in uses:
+def _read_columns(schema: TableSchema) -> dict[str, Sequence[str]]:
+    """The columns that every read needs, by what for."""
+    return {
+        "primary key": schema.primary_keys,
+        "partition": schema.partition_keys,
+        "sequence.field": schema.table_options.sequence_fields,
+    }
+
+
+def _written_columns(schema: TableSchema) -> dict[str, Sequence[str]]:
+    """The columns that every write needs, by what for."""
+    kind = schema.table_options.rowkind_field
+    return {**_read_columns(schema), "bucket-key": schema.bucket_keys, "rowkind.field": [] if kind is None else [kind]}
+
+
+def _check_columns_exist(schema: TableSchema, uses: Mapping[str, Sequence[str]]) -> None:
+    for use, names in uses.items():
         for name in names:
             if name not in schema.column_names:
                 raise InvalidInputError(

@@ -17,8 +17,9 @@ from filestore.layout.paths import SAVEPOINT_PREFIX
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.branch_origins import record_origin
 from filestore.refs.file_references import FileSize
+from filestore.refs.keeping import with_pending_tag
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import remove_leftover, with_pending_tag
+from filestore.refs.pending_tags import remove_leftover
 from filestore.refs.savepoint_files import (
     FIRST_SAVEPOINT_ID,
     SavedCheckpoint,

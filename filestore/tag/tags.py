@@ -19,6 +19,7 @@ from filestore.layout.branch_state import main_branch
 from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
+from filestore.refs.keeping import with_pending_tag
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import (
     check_gone,
@@ -26,13 +27,12 @@ from filestore.refs.pending_tags import (
     leaving,
     remove_foreign,
     remove_leftover,
-    with_pending_tag,
 )
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_unreferenced, delete_unused_of
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError
 from lsm.nearest_names import names_text
 
 logger = logging.getLogger("fluvial.tags")
@@ -156,6 +156,7 @@ def replace_tag(store: TableStore, name: str, *, snapshot_id: int | None = None,
     check_no_branch(store, old.name, old.snapshot)
     record_origin(store)
     old_body = b""
+    was_removed = store.snapshots.removed.has(old.snapshot.identity)  # as the tag of a fork
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
 
     def move(store: TableStore) -> None:
@@ -167,6 +168,8 @@ def replace_tag(store: TableStore, name: str, *, snapshot_id: int | None = None,
     def undo(store: TableStore) -> None:
         if _find(store, name) is not None:  # else it was deleted meanwhile
             store.io.replace(path, old_body)
+            if store.snapshots.removed.has(old.snapshot.identity) and not was_removed:
+                store.io.delete(path)  # a rollback took the old one with its files
         if not store.is_as_opened():  # what drops a table or a branch deletes its schemas before its tags
             remove_leftover(store, path)
 
@@ -182,7 +185,7 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
 
     Raises:
         InvalidInputError: there is no such tag, or the new name is invalid or taken.
-        ConflictError: main is being replaced; nothing was renamed.
+        ConflictError: main is being replaced, or a rollback removes the tag; nothing was renamed.
         OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there. Or another
             process replaces the tag, whose old name may be there again.
     """
@@ -194,10 +197,17 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     check_open(store, name, "renamed")
     record_origin(store)
     path = store.paths.tag(target)
+    was_removed = store.snapshots.removed.has(old.snapshot.identity)  # as the tag of a fork
     with leaving(store, name, old.snapshot):
         check_no_branch(store, old.name, old.snapshot)
         if not store.io.create_exclusive(path, _tag_file(store, name)):
             raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
+        if store.snapshots.removed.has(old.snapshot.identity) and not was_removed:
+            store.io.delete(path)
+            raise ConflictError(
+                f"a rollback removes the tag that was renamed: table={store.name} tag={name} "
+                f"snapshot={old.snapshot.id} fix='look whether it is there; if it is, do it again'"
+            )
         store.io.delete(store.paths.tag(name))
         try:
             check_gone(store, name, "renamed")

@@ -21,6 +21,7 @@ import pyarrow as pa
 from logstore.format.schema_parts import Payloads
 from logstore.json.arrow_bytes import value_bytes
 from logstore.json.reading import BadRecord
+from lsm.avro_weight import has_weightless_items
 from lsm.errors import InvalidInputError
 
 _HEADER_BYTES: Final = 5
@@ -109,43 +110,10 @@ class AvroPayloads:
     def _schema(self, schema_id: int) -> _PreparedSchema | None:
         if schema_id not in self._prepared:
             schema = self._registry.schema(schema_id)
-            if not isinstance(schema, dict) or schema.get("type") != "record" or _has_weightless_items(schema):
+            if not isinstance(schema, dict) or schema.get("type") != "record" or has_weightless_items(schema):
                 return None
             self._prepared[schema_id] = _prepared(schema)
         return self._prepared[schema_id]
-
-
-def _has_weightless_items(schema: Any) -> bool:
-    """Whether items of an array take no byte: then a record of few bytes has any number of them."""
-    empty: dict[str, bool] = {}  # by the name of a type
-
-    def walk(part: Any) -> tuple[bool, bool]:
-        """Whether a value takes no byte, and whether such items are in it."""
-        if isinstance(part, str):
-            return part == "null" or empty.get(part.rpartition(".")[2], False), False
-        if isinstance(part, list):
-            return False, any([walk(each)[1] for each in part])
-        if not isinstance(part, dict):
-            return False, False
-        name = str(part.get("name", "")).rpartition(".")[2]
-        match part.get("type"):
-            case "record" | "error":
-                empty[name] = False  # in itself
-                found = [walk(each.get("type")) for each in part.get("fields") or () if isinstance(each, dict)]
-                empty[name] = all(is_empty for is_empty, _ in found)
-                return empty[name], any(has for _, has in found)
-            case "fixed":
-                empty[name] = part.get("size") == 0
-                return empty[name], False
-            case "array":
-                is_empty, has = walk(part.get("items"))
-                return False, is_empty or has
-            case "map":
-                return False, walk(part.get("values"))[1]
-            case other:
-                return walk(other)
-
-    return walk(schema)[1]
 
 
 def _prepared(schema: dict[str, Any]) -> _PreparedSchema:

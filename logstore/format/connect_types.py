@@ -22,7 +22,7 @@ from logstore.format.source.column_values import (
     part_fields,
     scale_of,
 )
-from logstore.format.source.defaults import default_literal
+from logstore.format.source.defaults import default_literal, is_stand_in
 from logstore.format.source.ranges import OutOfRange
 from logstore.format.source.unavailable import has_placeholder
 from lsm.errors import InvalidInputError
@@ -71,7 +71,9 @@ _OF_SOURCE: Final = {
     ("BIGINT UNSIGNED", "int64"): "values above 2^63 are wrong: bigint.unsigned.handling.mode=precise keeps them",
 }
 """By the source's type, where the connector says it, and the type in the record."""
-_NO_DEFAULT: Final = "its default is not taken over, because nested columns have none: old rows are null"
+_COMPUTED: Final = "the database computes its default"
+_NO_LITERAL: Final = "records have no literal of its default"
+_REQUIRED: Final = "it is NOT NULL, and records have no default of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,8 @@ class SourceColumn:
     source_type: str  # as the database calls it, if the connector says so; else the connector's type
     note: str  # what is lost, "" = nothing
     refused: bool  # there is no type for it; the note has the reason
+    has_default: bool = False  # the record says one, or a stand-in of one
+    unknown: str = ""  # why records do not say what rows from before the column have; "": they do
 
 
 def columns_of_part(part: Mapping[str, Any] | None, rules: TypeRules = DEFAULT_RULES) -> tuple[SourceColumn, ...]:
@@ -175,9 +179,11 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
         lost = (note, of_array, of_source, None if has_placeholder(part) else LEFT_OUT)
         note = "; ".join(filter(None, lost))
     default = part.get("default")
-    text = None if kind is None or default is None else default_literal(part, kind)
-    if kind is not None and default is not None and text is None:
-        note = "; ".join(filter(None, (note, _NO_DEFAULT)))
+    is_computed = default is not None and is_stand_in(part)
+    text = None if kind is None or default is None or is_computed else default_literal(part, kind)
+    unknown = _COMPUTED if is_computed else _NO_LITERAL if text is None and default is not None else ""
+    if default is None and part.get("optional") is not True:
+        unknown = _REQUIRED
     return SourceColumn(
         name=part["field"],
         type=pa.null() if kind is None else kind,
@@ -186,6 +192,8 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
         source_type=source_type_of(part),
         note=note,
         refused=kind is None,
+        has_default=default is not None,
+        unknown=unknown,
     )
 
 

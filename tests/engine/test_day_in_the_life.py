@@ -220,11 +220,13 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
                 ):  # a batch with such a record among its own cannot be read, which a writer sees too late
                     producer.produce(topic, b"x", partition=0)
                     assert producer.flush(20) == 0
+                time.sleep(1)
+                PROCEDURES["reset_log"](day.table())
             else:
                 with day.between_batches(stream):  # a batch that is planned is read from its topic, or never
                     topics.delete_topic(topic)
-            time.sleep(1)
-            PROCEDURES["reset_log"](day.table())
+                    time.sleep(1)
+                    PROCEDURES["reset_log"](day.table())
             time.sleep(2)
             day.is_broken = False
             day.repairs += 1

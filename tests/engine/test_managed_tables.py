@@ -84,8 +84,12 @@ def test_a_table_of_an_older_version_that_stores_another_root_is_copied_without_
         assert "file.path" not in catalog.table(name).schema.options
 
 
+@pytest.mark.parametrize("options", ["jdbc"], indirect=True)
 def test_where_directories_move_no_names_are_swapped(tmp_path: Path, options: Mapping[str, str]) -> None:
-    """Nothing is asked of the tables then: OR REPLACE drops and renames, whatever topic the old one has."""
+    """Nothing is asked of the tables then: OR REPLACE drops and renames, whatever topic the old one has.
+
+    Where names are the directories, these change in one step: see ``test_replaced_tables``.
+    """
     catalog = Catalog(str(tmp_path / "w"), options=options)
     assert catalog.swap_tables("db.missing", "db.missing too") is False
 

@@ -101,6 +101,10 @@ def test_savepoints_and_history(table: Table) -> None:
     assert ids == sorted(ids, reverse=True)
     assert ids[0] == table.store.snapshots.latest_id()
     assert [each.id for each in table.history(2)] == ids[:2]
+    assert table.history(0) == []
+    with pytest.raises(InvalidInputError, match="a number of snapshots is 0 or more: limit=-1"):
+        table.history(-1)
+    assert repr(table.tags) == f"Tags({table.name!r})"
     planned = savepoints.delete(1, dry_run=True)
     assert savepoints.delete(1) == planned
     assert list(savepoints.list()) == []

@@ -1,19 +1,31 @@
 """A stranger's table: whatever its files name, nothing outside of its directory is opened, changed or deleted."""
 
 import json
+import random
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import cycle, repeat
+from io import BytesIO
+from itertools import cycle, islice, repeat
 from pathlib import Path
 
 import pytest
 
+from filestore.format.avro_blocks import BlockWriter, encode_long, read_blocks
 from lsm.errors import FluvialError
 from tests.fuzz.__main__ import fuzzed
 from tests.support.faults import MemoryFileIO
-from tests.support.hostile import HOSTILE, edits
-from tests.support.hostile_table import OPERATIONS, ORDERS, metadata, one_of_a_kind, survives, whole
-from tests.support.tables import reopened
+from tests.support.hostile import HOSTILE, edits, odd_bodies
+from tests.support.hostile_table import (
+    OPERATIONS,
+    ORDERS,
+    SCHEMA,
+    metadata,
+    one_of_a_kind,
+    some,
+    survives,
+    whole,
+)
+from tests.support.tables import key_table, reopened
 
 
 @pytest.mark.sweep
@@ -53,6 +65,67 @@ def test_no_name_leads_an_operation_out_of_the_table() -> None:
     ``python -m tests.fuzz`` has each operation on each edited table as it was.
     """
     assert led_out(HOSTILE[0], cycle(ORDERS[:2])) == {}
+
+
+@pytest.mark.long
+@pytest.mark.sampled(1)
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(8))
+def test_no_value_of_a_file_leads_to_a_raw_error(seed: int) -> None:
+    """A few of each kind of file, with some operations in an order of the seed: nothing else than our errors."""
+    rng, table = random.Random(seed), whole()
+    for path in one_of_a_kind(table):
+        for _, body in islice(odd_bodies(table.store.io.read_bytes(path), rng), 3):
+            assert survives(table, body, path, rng.sample(list(OPERATIONS), 3)) == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_no_bytes_of_a_data_file_lead_to_a_raw_error(file_format: str) -> None:
+    """Of rows, changelogs, deletion vectors and indexes: cut, with other bits, and with sizes and counts of 2^60."""
+    options = {"file.format": file_format, "file.compression": "none", "deletion-vectors.enabled": "true",
+               "changelog-producer": "lookup", "file-index.bloom-filter.columns": "v"}  # fmt: skip
+    table = key_table(schema=SCHEMA, bucket="1", **options)
+    for start in (0, 2):
+        table.write(some(start, 5))
+        table.compact()
+    files: dict[str, bytes] = table.store.io.files  # type: ignore[attr-defined]
+    rng = random.Random(41)
+    for path in (path for path in files if "/bucket-" in path or "/index/" in path):
+        for _, body in islice(odd_bodies(files[path], rng), 25):
+            there = reopened(table, MemoryFileIO({**files, path: body}))
+            for read in (
+                lambda each: each.read().to_arrow(),
+                lambda each: each.read(snapshot_id=1).to_arrow(),
+                lambda each: each.compact(full=True),
+            ):
+                with suppress(FluvialError):
+                    read(there)
+
+
+WEIGHTLESS = [{"type": "record", "name": "e", "fields": []}, {"type": "fixed", "name": "f", "size": 0}, "null"]
+
+
+@pytest.mark.parametrize("kind", WEIGHTLESS)
+@pytest.mark.parametrize("is_item", [True, False])
+def test_a_block_of_few_bytes_is_not_any_number_of_rows(kind: object, is_item: bool) -> None:
+    """A billion rows, or items of a row, that take no byte."""
+    kind = {"type": "array", "items": kind} if is_item else kind
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]}
+    many = encode_long(10**9)
+    out = BytesIO()
+    writer = BlockWriter(out, schema, compression="null", zstd_level=1)
+    writer.write_encoded(1 if is_item else 10**9, many + b"\x00" if is_item else b"")
+    with pytest.raises(ValueError, match="take no byte"):
+        list(read_blocks(BytesIO(out.getvalue()), lambda each: each)[1])
+
+
+def test_a_block_has_no_more_rows_than_bytes() -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}
+    out = BytesIO()
+    BlockWriter(out, schema, compression="null", zstd_level=1).write_encoded(10**9, b"\x02")
+    with pytest.raises(ValueError, match="less bytes than rows"):
+        list(read_blocks(BytesIO(out.getvalue()), lambda each: each)[1])
 
 
 def led_out(value: str, orders: Iterator[list[str]]) -> dict[str, list[str]]:

@@ -25,6 +25,8 @@ TYPES: Final = {
                       "TIMESTAMP_NTZ '2024-03-31 02:30:00'"),
     "BINARY": ("X''", "X'00'", "X'FF00'", "CAST('a' AS BINARY)"),
 }  # fmt: skip
+EARLY: Final = "TIMESTAMP '1969-12-31 23:59:59.999'"
+"""ORC files hold times before 1970 in whole seconds."""
 STRUCT: Final = "STRUCT<x: INT, y: STRING, z: STRUCT<w: DOUBLE>>"
 LIST: Final = "ARRAY<INT>"
 MAP: Final = "MAP<STRING, INT>"
@@ -78,6 +80,7 @@ class Draw:
         """Of a seed."""
         self.random = random.Random(seed)
         self.parameter: object = None
+        self.left_out: frozenset[str] = frozenset()  # values that the table's files cannot hold
 
     def pick(self, values: "tuple[str, ...] | list[str]") -> str:
         """One of some texts."""
@@ -96,7 +99,7 @@ class Draw:
         """A constant of exactly a type."""
         if self.chance(null):
             return f"CAST(NULL AS {kind})"
-        return f"CAST({self.pick((TYPES | NESTED)[kind])} AS {kind})"
+        return f"CAST({self.pick([each for each in (TYPES | NESTED)[kind] if each not in self.left_out])} AS {kind})"
 
     def row(self, columns: list[Column], key: int) -> str:
         """The values of a row."""

@@ -19,6 +19,7 @@ _WORKER: Final = """\
 bootstrap.servers={brokers}
 key.converter=org.apache.kafka.connect.json.JsonConverter
 value.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter.replace.null.with.default=false
 offset.storage.file.filename={directory}/offsets
 offset.flush.interval.ms=500
 listeners=http://127.0.0.1:{port}

@@ -1,5 +1,7 @@
 """Files that a stranger wrote: names that lead out of a table, and a file system that sees who follows them."""
 
+import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
@@ -52,6 +54,44 @@ def _avro_edits(body: bytes, values: Sequence[str]) -> Iterator[tuple[str, bytes
                 yield f"{place}={value!r}", out.getvalue()
 
 
+def odd_bodies(body: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
+    """Contents that no writer makes, in an order of their own: what it is, and the file with it.
+
+    Files that are no such file at all, with a value of another type or size at each place of JSON, and with bits and
+    counts that are others.
+    """
+    found = [(f"{each[:12]!r}", each) for each in ODD_BODIES]
+    if body[:1] in {b"{", b"["}:
+        for place, change in all_places(orjson.loads(body)):
+            found += [(f"{place}={value!r:.20}", json.dumps(change(value)).encode()) for value in ODD_VALUES]
+    else:
+        for _ in range(80):
+            at = rng.randrange(len(body))
+            flipped, counted = bytearray(body), bytearray(body)
+            flipped[at] ^= 1 << rng.randrange(8)
+            counted[at : at + 1] = b"\xff" * 8 + b"\x7f"
+            found += [(f"cut {at}", body[:at]), (f"bit {at}", bytes(flipped)), (f"count {at}", bytes(counted))]
+    rng.shuffle(found)
+    yield from found
+
+
+def all_places(value: Any, path: str = "") -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Every value in JSON, at any depth: the path, and the whole with another value there."""
+    yield path, lambda new: new
+    items: Sequence[tuple[Any, Any]] = (
+        [*value.items()] if isinstance(value, dict) else [*enumerate(value)][:2] if isinstance(value, list) else []
+    )
+    for key, inner in items:
+        for place, change in all_places(inner, f"{path}.{key}"):
+
+            def whole(new: Any, key: Any = key, change: Callable[[Any], Any] = change) -> Any:
+                copy = value.copy()
+                copy[key] = change(new)
+                return copy
+
+            yield place, whole
+
+
 def _places(value: Any, path: str = "") -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """The texts, and the missing values and empty lists of names, in a JSON value: the path, and the value with it."""
     if isinstance(value, Mapping):
@@ -69,6 +109,28 @@ def _places(value: Any, path: str = "") -> Iterator[tuple[str, Callable[[Any], A
         yield path, lambda new: [new] if value == [] else new
     elif isinstance(value, str):
         yield path, lambda new: new
+
+
+ODD_VALUES: Final = (
+    *(None, -1, 10**18, 2**63, 10**30, 1.5, 1e308, True, "", "x", [], {}, [1], {"a": 1}, [[]], "9" * 400, "x" * 10**5),
+)
+ODD_BODIES: Final = (
+    *(
+        b"",
+        b"{",
+        b"null",
+        b"5",
+        b'"x"',
+        b"[]",
+        b"{}",
+        b"[" * 10**5,
+        b'{"a":' * 10**5,
+        b"1e999",
+        b"\xff\xfe",
+        b" " * 10**6,
+    ),
+    b"Obj\x01" + b"\xff" * 9 + b"\x01",
+)
 
 
 class WatchedFileIO:

@@ -13,9 +13,12 @@ from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartColumn
 from engine.cdc.settings import CdcSettings
 from filestore.types.data_types import data_type_of
-from logstore.format.connect_types import ZONED_TIMESTAMP, columns_of_part, source_type_of
+from logstore.format.connect_types import ZONED_TIMESTAMP, SourceColumn, columns_of_part, source_type_of
 from logstore.format.source.column_values import JULIAN, UNIT_OF_TIMESTAMP, part_fields
 
+NULLS: Final = ("value.converter.replace.null.with.default", "false")
+NULLS_OF_AVRO: Final = ("value.converter.ignore.default.for.nullables", "true")
+"""The setting of a converter, and its value, with which nulls stay nulls in columns with a default."""
 _ENUM: Final = "io.debezium.data.Enum"
 _BINLOG: Final = pa.array(["mysql", "mariadb"])
 _NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
@@ -24,7 +27,7 @@ _NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFI
 def row_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> tuple[PartColumn, ...]:
     """The columns of a table's rows, without those that are left out or that no table can hold."""
     return tuple(
-        PartColumn(name=each.name, type=data_type_of(each.type), default=each.default)
+        PartColumn(name=each.name, type=data_type_of(each.type), default=each.default, unknown=each.unknown)
         for each in columns_of_part(part.row, settings.types)
         if not each.refused and settings.why_left_out(source, each.name) is None
     )
@@ -47,10 +50,21 @@ def refused_columns(part: RowPart, settings: CdcSettings) -> dict[str, str]:
 def lossy_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> dict[str, str]:
     """The columns of a table's rows that do not hold all of the source's values, and what is lost."""
     return {
-        each.name: each.note
+        each.name: lost
         for each in columns_of_part(part.row, settings.types)
-        if each.note and not each.refused and settings.why_left_out(source, each.name) is None
+        if not each.refused and settings.why_left_out(source, each.name) is None and (lost := loss_of(each, settings))
     }
+
+
+def loss_of(column: SourceColumn, settings: CdcSettings) -> str:
+    """What a column does not hold of the source's values; "": nothing."""
+    setting, wanted = NULLS_OF_AVRO if settings.registry is not None else NULLS
+    is_replaced = column.nullable and column.has_default and settings.connector.get(setting, "").lower() != wanted
+    replaced = (
+        f"a null comes as the default, unless the connector has {setting}={wanted}: set it, and write it into "
+        "source.connector"
+    )
+    return "; ".join(filter(None, (column.note, replaced if is_replaced else "")))
 
 
 def key_names(part: RowPart) -> tuple[str, ...]:

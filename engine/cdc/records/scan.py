@@ -29,7 +29,8 @@ from engine.cdc.records.routing import (
     route,
 )
 from engine.cdc.rules.names import SourceTable
-from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, stamps_of
+from engine.cdc.rules.part_sequence import SourceMoment
+from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, moments_of, stamps_of
 from engine.cdc.rules.snapshots import RowsOfSnapshots
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
@@ -57,6 +58,7 @@ class PartSpan:
     last_offset: int
     last: Stamp | None
     has_changes: bool = True  # not only rows of a snapshot
+    moments: tuple[SourceMoment, SourceMoment] | None = None  # the least and the greatest of its records
 
 
 @dataclass(slots=True)
@@ -350,8 +352,10 @@ def _spans(
     at = np.concatenate([offsets[each.indices] for each in pieces])
     which = np.concatenate([np.full(len(each.indices), number) for number, each in enumerate(pieces)])
     is_read = np.concatenate([flags(pc.equal(pc.struct_field(each.meta, "op"), READ)) for each in pieces])
+    moments = [moments_of(pc.struct_field(each.meta, "source")) for each in pieces]
+    times, places = (np.concatenate([each[side] for each in moments]) for side in (0, 1))
     order = np.argsort(at)
-    at, which, is_read = at[order], which[order], is_read[order]
+    at, which, is_read, times, places = (each[order] for each in (at, which, is_read, times, places))
     starts = np.flatnonzero(np.r_[True, (which[1:] != which[:-1]) | np.isin(at[1:], jumps)])
     found = []
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
@@ -359,8 +363,19 @@ def _spans(
         if part is not None:
             stamp = None if stamps is None else stamps.at_offset(last)
             has_changes = not is_read[start:end].all()
+            own_times, own_places = times[start:end], places[start:end]
+            first, newest = own_times.min(), own_times.max()
+            least = int(first), int(own_places[own_times == first].min())
+            greatest = int(newest), int(own_places[own_times == newest].max())
             found.append(
-                PartSpan(offset=int(at[start]), part=part, last_offset=last, last=stamp, has_changes=has_changes)
+                PartSpan(
+                    offset=int(at[start]),
+                    part=part,
+                    last_offset=last,
+                    last=stamp,
+                    has_changes=has_changes,
+                    moments=(least, greatest),
+                )
             )
     return found
 
@@ -371,7 +386,14 @@ def _in_order(spans: list[PartSpan], jumps: set[int]) -> list[PartSpan]:
     for each in sorted(spans, key=lambda each: each.offset):
         if kept and kept[-1].part.digest == each.part.digest and each.offset not in jumps:
             has_changes = kept[-1].has_changes or each.has_changes
-            kept[-1] = replace(kept[-1], last_offset=each.last_offset, last=each.last, has_changes=has_changes)
+            moments = [moment for span in (kept[-1], each) for moment in span.moments or ()]
+            kept[-1] = replace(
+                kept[-1],
+                last_offset=each.last_offset,
+                last=each.last,
+                has_changes=has_changes,
+                moments=(min(moments), max(moments)) if moments else None,
+            )
         else:
             kept.append(each)
     return kept

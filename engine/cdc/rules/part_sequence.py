@@ -5,6 +5,10 @@ on, rows are of this part. A part that comes back (a column dropped and added ag
 its column is another one: existing rows of the source have no value in it. A run is planned once and remembered, so
 that a replay finds the same columns; it may be forgotten when the table has all its rows, and its name is never used
 again. So a batch may have any number of parts.
+
+Partitions of one topic have no common order of offsets: their runs are put in order of the source's moments, and a part
+that one of them meets late comes between those that others have met. Where records have crossed a part that their
+columns did not survive, the table waits.
 """
 
 import re
@@ -41,6 +45,8 @@ _KEPT_PLANS: Final = 64
 _FORMER_KEPT_RUNS: Final = 8  # in states without numbers of runs, where more of them may have been
 
 
+SourceMoment = tuple[int, int]
+"""When a change was made in the source: milliseconds, and the place in its log within one."""
 CanWiden = Callable[[str, DataType], bool]
 """Whether a column of the table, by name, can get a type."""
 
@@ -57,6 +63,7 @@ class PartColumn:
     name: str  # in the source
     type: DataType
     default: str | None = None
+    unknown: str = ""  # why it is not known what rows from before the column have; "": the default, or null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,9 @@ class SeenPart:
     digest: str
     columns: tuple[PartColumn, ...]
     has_changes: bool = True  # its records are not only rows of a snapshot
+    moment: SourceMoment | None = None  # of the record
+    is_end: bool = False  # the last record of neighbours that have the part, whose first one has been met
+    is_ordered: bool = False  # by moments: the topic has several partitions, whose offsets have no common order
     table: str = "TABLE"  # for messages
     source: str = "SCHEMA.TABLE"  # for messages
 
@@ -83,6 +93,8 @@ class PartSequence:
     plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
     runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
     numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by position: how often a digest began
+    begins: Mapping[str, Mapping[str, SourceMoment]] = field(default_factory=dict)  # by topic and run: its least moment
+    ends: Mapping[str, SourceMoment] = field(default_factory=dict)  # by position: the greatest moment that is known
 
     def run_of_rows(self, position: str, digest: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
         """The runs of a part in a partition, and for each offset the index of its run.
@@ -124,7 +136,9 @@ class PartSequence:
             runs[position] = own[max(0, min(passed - 1, len(own) - _KEPT_RUNS)) :]
         newest = list(self.plans)[-_KEPT_PLANS if len(runs) == 1 else 0 :]
         needed = {name for own in runs.values() for _, name in own} | set(newest)
-        return replace(self, runs=runs, plans={name: plan for name, plan in self.plans.items() if name in needed})
+        plans = {name: plan for name, plan in self.plans.items() if name in needed}
+        begins = {topic: {name: at for name, at in own.items() if name in plans} for topic, own in self.begins.items()}
+        return replace(self, runs=runs, plans=plans, begins=begins)
 
     def without(self, topics: Collection[str]) -> "PartSequence":
         """Without the runs of topics whose offsets count from 0 again; their numbers stay."""
@@ -140,6 +154,8 @@ class PartSequence:
             "plans": {name: dict(plan) for name, plan in self.plans.items()},
             "runs": {position: [list(run) for run in runs] for position, runs in self.runs.items()},
             "numbers": {position: dict(numbers) for position, numbers in self.numbers.items()},
+            "begins": {topic: {name: list(at) for name, at in own.items()} for topic, own in self.begins.items()},
+            "ends": {position: list(at) for position, at in self.ends.items()},
         }
 
     @classmethod
@@ -155,6 +171,11 @@ class PartSequence:
             used=tuple(body.get("used", columns)),
             plans=plans,
             runs=runs,
+            begins={
+                topic: {name: (at[0], at[1]) for name, at in own.items()}
+                for topic, own in body.get("begins", {}).items()
+            },
+            ends={position: (at[0], at[1]) for position, at in body.get("ends", {}).items()},
             numbers=body.get("numbers") or {position: _numbers(own, plans) for position, own in runs.items()},
         )
 
@@ -165,6 +186,8 @@ class PassedPart:
 
     changes: tuple[SchemaChange, ...]
     sequence: PartSequence
+    before: Mapping[str, str] = field(default_factory=dict)  # by new column: what rows from before it have, and why
+    unknown: Mapping[str, str] = field(default_factory=dict)  # those that have another value in the source
 
 
 def made_again(table: str, offset: int) -> str:
@@ -206,14 +229,27 @@ def pass_through(
         names = dict.fromkeys((*sequence.changed, *(each.name for each in seen.columns)))
         sequence = replace(sequence, changed=tuple(names))
     before = [name for start, name in sequence.runs.get(seen.position, ()) if start <= seen.offset]
-    if before and _digest_of(before[-1]) == seen.digest:
+    current = before[-1] if before else None
+    is_ordered = seen.is_ordered and seen.moment is not None and not _is_tied(sequence, seen, seen.moment)
+    seen = replace(seen, is_ordered=is_ordered)
+    is_same = current is not None and _digest_of(current) == seen.digest
+    if is_ordered and seen.moment is not None:
+        if seen.is_end and is_same and current is not None:
+            _check_own(sequence, seen, current, seen.moment)
+        name = _name_at(sequence, seen, seen.moment)
+    else:
+        name = current if is_same and current is not None else _next_name(sequence, seen)
+    sequence = _with_moment(sequence, seen, name)
+    if name == current:
         return PassedPart(changes=(), sequence=sequence)  # a replay, or the same part in the next batch
-    name = _next_name(sequence, seen)
     if name in sequence.plans:  # another partition has brought it
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
+    if (later := _later(sequence, seen, name)) is not None:
+        return _between(sequence, seen, name, later, fields, keys=keys, renamed=renamed, rules=rules)
     if rules.get("drop") != "drop":
         _check_generated(sequence, seen, counts_rows=counts_rows)
-    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, can_widen=can_widen)
+    step = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, can_widen=can_widen)
+    changes, plan = step.changes, step.plan
     if counts_rows:
         _check_values(sequence, seen, changes, plan)
     kept = _without_columns(sequence, {each.path[0] for each in changes if isinstance(each, DropColumn)})
@@ -224,7 +260,10 @@ def pass_through(
         used=tuple(dict.fromkeys((*kept.used, *plan.values()))),
         plans={**kept.plans, name: plan},
     )
-    return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
+    _check_others(grown, seen, name)
+    return PassedPart(
+        changes=tuple(changes), sequence=_with_run(grown, seen, name), before=step.before, unknown=step.unknown
+    )
 
 
 def leave_out(sequence: PartSequence, names: Collection[str]) -> PassedPart:
@@ -257,6 +296,25 @@ def _check_generated(sequence: PartSequence, seen: SeenPart, *, counts_rows: boo
     )
 
 
+@dataclass(slots=True)
+class _Planned:
+    """The columns of a part in the table, and what that takes; ``before`` and ``unknown`` as in ``PassedPart``."""
+
+    changes: list[SchemaChange] = field(default_factory=list)
+    plan: dict[str, str] = field(default_factory=dict)
+    before: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def tell_before(self, name: str, kind: str, column: PartColumn) -> None:
+        """Note what rows from before a new column of the table have in it."""
+        if kind == "retype":
+            self.before[name] = "null, because no record has their values of the new type"
+        elif column.unknown:
+            self.before[name] = self.unknown[name] = f"null, because {column.unknown}"
+        elif column.default is not None:
+            self.before[name] = f"the default of this record: {column.default}"
+
+
 def _planned(
     sequence: PartSequence,
     seen: SeenPart,
@@ -266,10 +324,10 @@ def _planned(
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
     can_widen: CanWiden,
-) -> tuple[list[SchemaChange], dict[str, str]]:
+) -> _Planned:
     known = {each.name: each.type for each in fields}
-    changes: list[SchemaChange] = []
-    plan: dict[str, str] = {}
+    found = _Planned()
+    changes, plan = found.changes, found.plan
     for column in seen.columns:
         wanted = name_in_table(column.name, renamed)
         own = sequence.live.get(column.name)
@@ -301,10 +359,11 @@ def _planned(
             new = AddColumn(path=(free,), type=replace(column.type, nullable=True), initial_default=default)
             changes.append(new)
             known[free] = column.type
+            found.tell_before(free, kind, column)
     for gone in sequence.live.keys() - {each.name for each in seen.columns}:
         if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":
             changes.append(DropColumn((sequence.live[gone],)))
-    return changes, plan
+    return found
 
 
 def _check_values(
@@ -313,9 +372,11 @@ def _check_values(
     """Check a schema change of a table without a key. Raises: InvalidInputError: old rows could not be found again."""
     wrong = [f"{each.path[0]} has another type" for each in changes if isinstance(each, ChangeType)]
     for name, column in plan.items() if sequence.live else ():
-        default = next(each.default for each in seen.columns if each.name == name)
-        if name not in sequence.live and default is not None:
+        given = next(each for each in seen.columns if each.name == name)
+        if name not in sequence.live and given.default is not None:
             wrong.append(f"{name} has a default")
+        elif name not in sequence.live and given.unknown:
+            wrong.append(f"{name} has values: {given.unknown}")
         elif sequence.live.get(name, column) != column:
             wrong.append(f"{name} has another type")
     wrong += [f"{name} is gone" for name in sorted(sequence.live.keys() - {each.name for each in seen.columns})]
@@ -358,6 +419,149 @@ def _next_name(sequence: PartSequence, seen: SeenPart) -> str:
     """The run's name: a digest that has been there gets a number, which is the same in every partition."""
     count = sequence.numbers.get(seen.position, {}).get(seen.digest, 0)
     return seen.digest if count == 0 else f"{seen.digest}#{count + 1}"
+
+
+def _topic(position: str) -> str:
+    return position.rpartition("/")[0]
+
+
+def _timeline(sequence: PartSequence, seen: SeenPart) -> list[tuple[SourceMoment, str]]:
+    """The runs of a topic in order of the source."""
+    return sorted((at, name) for name, at in sequence.begins.get(_topic(seen.position), {}).items())
+
+
+def _is_tied(sequence: PartSequence, seen: SeenPart, moment: SourceMoment) -> bool:
+    """Whether another part has begun at a moment, so that moments say no order."""
+    return any(at == moment and _digest_of(name) != seen.digest for at, name in _timeline(sequence, seen))
+
+
+def _name_at(sequence: PartSequence, seen: SeenPart, moment: SourceMoment) -> str:
+    """The run of a part at a moment: one beside it in the timeline, or a new one between others."""
+    line = _timeline(sequence, seen)
+    beside = [name for at, name in line if at <= moment][-1:] + [name for at, name in line if at > moment][:1]
+    same = [name for name in beside if _digest_of(name) == seen.digest]
+    if same:
+        return same[0]
+    taken = [int(name.partition("#")[2] or 1) for name in sequence.plans if _digest_of(name) == seen.digest]
+    return f"{seen.digest}#{max(taken) + 1}" if taken else seen.digest
+
+
+def _later(sequence: PartSequence, seen: SeenPart, name: str) -> str | None:
+    """The run that follows one in the timeline of its topic; None: it is the newest, or the topic has no timeline."""
+    if not seen.is_ordered:
+        return None
+    names = [each for _, each in _timeline(sequence, seen)]
+    return next(iter(names[names.index(name) + 1 :]), None)
+
+
+def _with_moment(sequence: PartSequence, seen: SeenPart, name: str) -> PartSequence:
+    """The sequence that knows when a run has been met."""
+    if seen.moment is None:
+        return sequence
+    topic, at = _topic(seen.position), seen.moment
+    own = sequence.begins.get(topic, {})
+    return replace(
+        sequence,
+        begins={**sequence.begins, topic: {**own, name: min(at, own.get(name, at))}},
+        ends={**sequence.ends, seen.position: max(at, sequence.ends.get(seen.position, at))},
+    )
+
+
+def _between(
+    sequence: PartSequence,
+    seen: SeenPart,
+    name: str,
+    later: str,
+    fields: Sequence[DataField],
+    *,
+    keys: Sequence[str],
+    renamed: Mapping[str, str],
+    rules: Mapping[str, str],
+) -> PassedPart:
+    """The table after a part that another partition has left behind: columns are those of the runs beside it.
+
+    The table's newest columns stay. A column that no run beside it has is added, and is none of the newest.
+    """
+    names = [each for _, each in _timeline(sequence, seen)]
+    earlier = dict(sequence.plans.get(names[names.index(name) - 1], {})) if names[0] != name else {}
+    known = {each.name: each.type for each in fields}
+    plan: dict[str, str] = {}
+    changes: list[SchemaChange] = []
+    for column in seen.columns:
+        beside = [each[column.name] for each in (earlier, sequence.plans[later]) if column.name in each]
+        fitting = [each for each in beside if has_place_for(known[each], column.type)]
+        if fitting:
+            plan[column.name] = fitting[0]
+            continue
+        wanted = name_in_table(column.name, renamed)
+        if wanted in keys:
+            raise _refused_order(seen, f"key column {column.name} has had another type", later)
+        if _rule("retype" if beside else "add", rules, seen, column) == "ignore":
+            continue
+        free = _free(wanted, known, column.type, {*sequence.used, *plan.values(), *keys})
+        plan[column.name] = free
+        if free not in known:
+            changes.append(AddColumn(path=(free,), type=replace(column.type, nullable=True)))
+            known[free] = column.type
+    gone = [each for each, own in earlier.items() if each not in plan and sequence.plans[later].get(each) == own]
+    if gone:
+        raise _refused_order(seen, f"column {gone[0]} was dropped, and added again", later)
+    order = list(sequence.plans)
+    at = order.index(later)
+    plans = {each: plan if each == name else sequence.plans[each] for each in (*order[:at], name, *order[at:])}
+    grown = replace(
+        sequence,
+        former=tuple(dict.fromkeys((*sequence.former, *(each.name for each in seen.columns)))),
+        used=tuple(dict.fromkeys((*sequence.used, *plan.values()))),
+        plans=plans,
+    )
+    _check_others(grown, seen, name)
+    return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
+
+
+def _check_own(sequence: PartSequence, seen: SeenPart, current: str, moment: SourceMoment) -> None:
+    """Check the records of a partition between two moments that have the same part.
+
+    Raises: InvalidInputError: other partitions have a part between that its columns did not survive: which of the
+        records came before that is not known.
+    """
+    begin = sequence.begins.get(_topic(seen.position), {}).get(current, moment)
+    begin = max(begin, sequence.ends.get(seen.position, begin))
+    for at, between in _timeline(sequence, seen):
+        lost = _lost(sequence, current, between)
+        if begin < at <= moment and lost:
+            raise _refused_order(seen, f"column {lost[0]} was dropped, or got another type, and came back", between)
+
+
+def _check_others(sequence: PartSequence, seen: SeenPart, name: str) -> None:
+    """Check the records of other partitions that are later than a new part, and have been taken for earlier ones.
+
+    Raises: InvalidInputError: they have other columns.
+    """
+    begin = sequence.begins.get(_topic(seen.position), {}).get(name)
+    for position, end in sequence.ends.items():
+        current = next((run for _, run in reversed(sequence.runs.get(position, ()))), None)
+        if not seen.is_ordered or begin is None or current is None or position == seen.position:
+            continue
+        own = sequence.begins.get(_topic(seen.position), {}).get(current, begin)
+        if _topic(position) == _topic(seen.position) and own < begin <= end:
+            differing = [*_lost(sequence, current, name), *_lost(sequence, name, current)]
+            if differing:
+                raise _refused_order(seen, f"column {differing[0]} was added or dropped, and not for long", current)
+
+
+def _lost(sequence: PartSequence, run: str, other: str) -> list[str]:
+    """The columns of a run that another one does not have, or has as other columns."""
+    plan = sequence.plans.get(other, {})
+    return [name for name, column in sequence.plans.get(run, {}).items() if plan.get(name) != column]
+
+
+def _refused_order(seen: SeenPart, what: str, run: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"columns have changed in a topic of several partitions, and which records came before is not known: "
+        f"change='{what}' part={run} topic={seen.position} offset={seen.offset} "
+        f"fix='{made_again(seen.table, seen.offset)}'"
+    )
 
 
 def _numbers(runs: Sequence[tuple[int, str]], plans: Iterable[str]) -> dict[str, int]:

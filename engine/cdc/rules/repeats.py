@@ -140,9 +140,21 @@ def _commits(source: pa.StructArray) -> pa.Array:
     commits = pc.struct_field(pc.extract_regex(texts, _COMMIT), "commit").cast(pa.int64())
     if commits.null_count == 0:
         return commits
+    return pc.coalesce(commits, _binlog_places(source))
+
+
+def _binlog_places(source: pa.StructArray) -> pa.Array:
+    """(n,) int64 of changes of MySQL and MariaDB; null: another connector's."""
     files = pc.struct_field(pc.extract_regex(pc.struct_field(source, "file"), _FILE), "number").cast(pa.int64())
-    places = pc.add(pc.multiply(files, _FILE_BYTES), pc.struct_field(source, "pos"))
-    return pc.coalesce(commits, places)
+    return pc.add(pc.multiply(files, _FILE_BYTES), pc.struct_field(source, "pos"))
+
+
+def moments_of(source: pa.StructArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The order of changes in the source: (n,) its milliseconds, and the place in its log within one; 0: not known."""
+    places = pc.struct_field(source, "lsn")
+    if places.null_count:
+        places = pc.coalesce(places, _binlog_places(source), pa.scalar(0, pa.int64()))
+    return pc.fill_null(pc.struct_field(source, "ts_ms"), 0).to_numpy(), places.to_numpy(zero_copy_only=False)
 
 
 @dataclass(slots=True)

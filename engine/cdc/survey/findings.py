@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.cdc.records.metadata import OTHERS
-from engine.cdc.records.part_columns import key_names
+from engine.cdc.records.part_columns import key_names, loss_of
 from engine.cdc.records.routing import (
     READ,
     Declared,
@@ -208,7 +208,8 @@ def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) ->
         return SurveyedColumn(source=column, name=name, type="", note=why)
     if column.refused:
         return SurveyedColumn(source=column, name=name, type="", note=f"refused: {column.note}")
-    notes = [column.note] if column.note else []
+    lost = loss_of(column, settings)
+    notes = [lost] if lost else []
     notes += [f"renamed from {column.name}"] if name != column.name else []
     return SurveyedColumn(source=column, name=name, type=str(data_type_of(column.type)), note="; ".join(notes))
 
@@ -222,7 +223,8 @@ def _changes(parts: Sequence[tuple[RowPart, bool]], settings: CdcSettings) -> It
             kind = data_type_of(column.type)
             if name not in old:
                 default = "" if column.default is None else f" default {column.default}"
-                yield f"column {name} {kind}{default} is added: {_rule(settings, 'add')}"
+                rest = f", null in rows before it, because {column.unknown}" if column.unknown else ""
+                yield f"column {name} {kind}{default} is added{rest}: {_rule(settings, 'add')}"
             elif old[name].type != column.type:
                 known = data_type_of(old[name].type)
                 if has_place_for(known, kind):

@@ -7,8 +7,9 @@ from typing import Any, Final, Self
 from pydantic import Field, field_validator, model_validator
 
 from engine.cdc.records.computed import parsed_expression
-from engine.cdc.records.declared import declared_part
+from engine.cdc.records.declared import BINARIES, DECIMALS, declared_part
 from engine.cdc.records.metadata import metadata_type
+from engine.cdc.records.part_columns import NULLS, NULLS_OF_AVRO
 from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
 from engine.cdc.rules.part_sequence import CHANGE_KINDS, WORDS
 from engine.cdc.settings import APPEND, COUNT_ROWS, CUT, HARD, ISOLATE, NO_CUT, SKIP, SOFT, STOP
@@ -59,7 +60,16 @@ class CdcSourceConfig(Section):
     """Address of the captured database, for an SQL user who may read it: its catalog names the generated columns, which
     changes do not have and tables leave out; and `fluvial cdc verify` compares with it."""
     connector: Options = Field(default_factory=dict)
-    """Settings of the connector that declared columns depend on: decimal.handling.mode, binary.handling.mode."""
+    """Settings of the connector that records do not show: decimal.handling.mode and binary.handling.mode, on which
+    declared columns depend; value.converter.replace.null.with.default (Avro: value.converter.ignore.default.for.
+    nullables), without which a null in a column with a default comes as the default."""
+
+    @field_validator("connector")
+    @classmethod
+    def _connector_is_known(cls, given: Mapping[str, str]) -> Mapping[str, str]:
+        for key in given:
+            one_of(key, (DECIMALS, BINARIES, NULLS[0], NULLS_OF_AVRO[0]), what="setting of the connector")
+        return given
 
     @model_validator(mode="after")
     def _has_pattern(self) -> Self:

@@ -5,7 +5,7 @@ of sources that have their own schema, what a Python function returns, types of 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,8 @@ from engine.deploy.config.section import hint
 from engine.deploy.config.table_config import data_fields_of
 from engine.deploy.pipeline.sources import source_options
 from engine.deploy.pipeline.transforms import SOURCE_VIEW
+from engine.dialect.grammar.dialect import has_options, parse_query, table_options, tokens_of
+from engine.dialect.grammar.places import SourceText
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.layout.branch_names import split_branch
@@ -157,6 +159,7 @@ def _result(sql: str, source: QueryColumns | None, *, has_tables: bool) -> Query
     if not isinstance(tree, exp.Query):
         return None
     own = {each.alias_or_name.lower() for each in tree.find_all(exp.CTE)} | {SOURCE_VIEW}
+    _check_hints(sql, own)
     found = (each for each in tree.find_all(exp.Table) if isinstance(each.parent, exp.From | exp.Join))
     tables = [each for each in found if isinstance(each.this, exp.Identifier)]
     others = [each.name for each in tables if each.db or each.name.lower() not in own]
@@ -166,6 +169,19 @@ def _result(sql: str, source: QueryColumns | None, *, has_tables: bool) -> Query
     if source is None or others:
         return None
     return _resolved(tree, source)
+
+
+def _check_hints(sql: str, views: Collection[str]) -> None:
+    """Refuse a hint of options that no table takes: Spark would pass over it. Raises: InvalidInputError."""
+    source = SourceText.of(sql)
+    if not any(map(has_options, tokens_of(source))):
+        return
+    for table in parse_query(source).find_all(exp.Table):
+        if table_options(table) and not table.db and table.name.lower() in views:
+            raise InvalidInputError(
+                f"a view takes no options: view={table.name} options={dict(table_options(table))} "
+                "fix='give them to the source or the target of the pipeline'"
+            )
 
 
 def _resolved(tree: exp.Query, source: QueryColumns) -> QueryColumns | None:

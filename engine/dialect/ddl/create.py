@@ -9,31 +9,33 @@ from pyspark.sql import types as T
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
     computed_options,
 )
-from engine.dialect.dml.dml import run_ctas
+from engine.dialect.dml.dml import STATEMENT_ATTEMPTS, run_ctas
 from engine.dialect.grammar.create_grammar import PROVIDERS
 from engine.dialect.grammar.statements import ComputedColumn, CreateLike, CreateTable, Watermark
 from engine.dialect.query.query import run_query
+from engine.dialect.query.reads import StatementReads
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE
 from engine.replacement import Replacement
 from engine.types.spark_types import fields_of_spark
+from engine.write.turns.repeating import StaleReadError
 from filestore.catalog.table_place import without_place
 from filestore.evolution.schema_change import parse_default
 from filestore.evolution.schema_merge import as_nullable
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
-from filestore.options.rules import CHECK_PREFIX
+from filestore.options.rules import CHECK_PREFIX, COMPUTED_PREFIX
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import ROOT_KEYS
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError, MissingTableError
+from lsm.retry import retrying
 from lsm.undo import undoing
 
 _BUCKETS: Final = TableOptions.bucket_key.key
@@ -56,7 +58,7 @@ def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
     whole = _named(context, _with_query_columns(context, _with_source(context, create)))
     if not exists:
         return _made(context, name, whole)
-    return _replaced(context, name, whole)
+    return retrying(lambda: _replaced(context, name, whole), attempts=STATEMENT_ATTEMPTS, on=StaleReadError)
 
 
 def _named(context: SqlContext, create: CreateTable) -> CreateTable:
@@ -76,7 +78,14 @@ def _named(context: SqlContext, create: CreateTable) -> CreateTable:
     )
 
 
-def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[str, str] | None = None) -> pa.Table:
+def _made(
+    context: SqlContext,
+    name: str,
+    create: CreateTable,
+    options: Mapping[str, str] | None = None,
+    reads: StatementReads | None = None,
+    replaced: str | None = None,
+) -> pa.Table:
     context.catalog.create_table(
         name,
         create.fields,
@@ -90,15 +99,18 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
     if create.query is None:
         return DONE
     with undoing(lambda: context.catalog.drop_table(name, if_exists=True)):
-        return run_ctas(context, create.query, name)
+        return run_ctas(context, create.query, name, reads, replaced)
 
 
 def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
-    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays."""
-    replacement = Replacement.of(context.catalog, name)
+    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays.
+
+    Where the query reads the old one, and others commit to it meanwhile, all of it is done again.
+    """
+    replacement, reads = Replacement.of(context.catalog, name), StatementReads(context)
     options = replacement.own_options(_options(context, name, create))
-    result = _made(context, replacement.beside, replace(create, if_not_exists=False), options)
-    replacement.finish()
+    result = _made(context, replacement.beside, replace(create, if_not_exists=False), options, reads, name)
+    replacement.finish(reads.own_read(name))
     return result
 
 
@@ -110,7 +122,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         raise InvalidInputError(
             f"a table of another connector is not one of Fluvial: connector={provider} fix='leave out the option'"
         )
-    reserved = [key for key in given if key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))]
+    reserved = [key for key in given if key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))]
     if reserved:
         raise InvalidInputError(
             f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
@@ -118,7 +130,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
     settings = {
         key: text
         for key, text in canonical_options(context.settings).items()
-        if key not in TableOptions.declared or TableOptions.declared[key].stored is Stored.BY_USERS
+        if key not in TableOptions.declared or TableOptions.declared[key].stored in {Stored.BY_USERS, Stored.BY_OPENER}
     }
     options = {**(without_place(settings) if {*ROOT_KEYS} & {*given} else settings), **given}
     options |= create.checks
@@ -182,7 +194,7 @@ def _overlaid(
 
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
-    own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX, CHECK_PREFIX)
+    own_prefixes = (COMPUTED_PREFIX, COMMENT_PREFIX, CHECK_PREFIX)
     left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION, *ROOT_KEYS}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 

@@ -5,7 +5,6 @@ from typing import Final
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
@@ -14,7 +13,7 @@ from engine.dialect.ddl.table_parts import (
 from engine.log.table_topic import default_names
 from engine.table import Table
 from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
-from filestore.options.rules import CHECK_PREFIX
+from filestore.options.rules import CHECK_PREFIX, COMPUTED_PREFIX
 from filestore.options.secrets import without_secrets
 from filestore.schema.schema_store import PATH_KEY
 from filestore.types.data_types import MAX_LENGTH, DataField, DataType
@@ -64,7 +63,7 @@ def shown_options(table: Table) -> Mapping[str, str]:
         {
             key: text
             for key, text in table.schema.options.items()
-            if key not in left_out and not key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX, CHECK_PREFIX))
+            if key not in left_out and not key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX, CHECK_PREFIX))
         }
     )
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from engine.dialect.ddl.table_parts import COMPUTED_KEY_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted_where_needed
+from engine.dialect.ddl.table_parts import WATERMARK_EXPRESSION, TableParts, quoted_where_needed
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, tokens_of
 from engine.dialect.grammar.places import SourceText
 from filestore.evolution.schema_change import ChangeType, DropColumn, RenameColumn, SchemaChange, SetOption
-from filestore.options.rules import CHECK_PREFIX
+from filestore.options.rules import CHECK_PREFIX, COMPUTED_PREFIX
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -44,7 +44,7 @@ def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str
     for column in parts.computed:
         prefix = f"{quoted_where_needed(column.name)} AS "
         for key, text in schema.options.items():
-            if key.startswith(COMPUTED_KEY_PREFIX) and text == prefix + column.expression:
+            if key.startswith(COMPUTED_PREFIX) and text == prefix + column.expression:
                 yield key, (f"computed column {column.name}", prefix, column.expression)
     for key, condition in schema.options.items():
         if key.startswith(CHECK_PREFIX):

@@ -14,9 +14,9 @@ from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import ComputedColumn, Watermark
 from engine.types.quoting import quoted
+from filestore.options.rules import COMPUTED_PREFIX
 from lsm.errors import InvalidInputError
 
-COMPUTED_KEY_PREFIX: Final = "computed-column."
 COMMENT_PREFIX: Final = "computed-column-comment."
 WATERMARK_COLUMN: Final = "watermark.column"
 WATERMARK_EXPRESSION: Final = "watermark.expression"
@@ -32,10 +32,10 @@ class TableParts:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableParts":
         """Parse the options of a table. Raises: InvalidInputError for an invalid text."""
-        keys = [key for key in options if key.startswith(COMPUTED_KEY_PREFIX)]
-        numbers = sorted((key.removeprefix(COMPUTED_KEY_PREFIX) for key in keys), key=lambda each: (len(each), each))
+        keys = [key for key in options if key.startswith(COMPUTED_PREFIX)]
+        numbers = sorted((key.removeprefix(COMPUTED_PREFIX) for key in keys), key=lambda each: (len(each), each))
         computed = tuple(
-            _parsed(options[COMPUTED_KEY_PREFIX + number], options.get(COMMENT_PREFIX + number)) for number in numbers
+            _parsed(options[COMPUTED_PREFIX + number], options.get(COMMENT_PREFIX + number)) for number in numbers
         )
         column, expression = options.get(WATERMARK_COLUMN), options.get(WATERMARK_EXPRESSION)
         watermark = None if column is None or expression is None else Watermark(column=column, expression=expression)
@@ -48,7 +48,7 @@ def computed_options(columns: Sequence[ComputedColumn], stored: Sequence[str]) -
     for number, column in enumerate(columns):
         if column.name in stored:
             raise InvalidInputError(f"column is there twice: column={column.name} fix='rename one of them'")
-        options[f"{COMPUTED_KEY_PREFIX}{number}"] = f"{quoted_where_needed(column.name)} AS {column.expression}"
+        options[f"{COMPUTED_PREFIX}{number}"] = f"{quoted_where_needed(column.name)} AS {column.expression}"
         if column.comment is not None:
             options[f"{COMMENT_PREFIX}{number}"] = column.comment
     return options

@@ -3,15 +3,18 @@
 import datetime
 
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
+from engine.dialect.ddl.table_parts import WATERMARK_EXPRESSION
 from engine.dialect.grammar.statements import Watermark
 from engine.dialect.scope.context import SqlContext
 from engine.table import Table
-from engine.types.quoting import quoted
 from engine.write.event_time import fixed_delay, local_moment
 from filestore.datafile.schema_mapping import map_ranges
 from filestore.format.statistics import ColumnRange
 from filestore.manifest.file_ranges import ranges_of
+from filestore.options.parsing import not_valid
+from filestore.options.stored_expressions import check_expression
 from filestore.scan.snapshot_files import live_files
 from filestore.types.data_types import DataField, arrow_scalar
 
@@ -54,8 +57,11 @@ def _newest_of_rows(table: Table, column: str) -> datetime.datetime | None:
 def _by_spark(
     context: SqlContext, field: DataField, watermark: Watermark, newest: datetime.datetime
 ) -> datetime.datetime | None:
+    try:
+        check_expression(watermark.expression)
+    except ValueError as error:
+        raise not_valid(WATERMARK_EXPRESSION, watermark.expression, error) from error
     word = "TIMESTAMP_NTZ"
-    name = quoted(field.name)
-    text = f"SELECT CAST({watermark.expression} AS {word}) FROM (SELECT {word}'{newest.isoformat(sep=' ')}' AS {name})"
-    found: datetime.datetime | None = context.spark.sql(text).collect()[0][0]
+    row = context.spark.range(1).select(F.lit(newest.isoformat(sep=" ")).cast(word).alias(field.name))
+    found: datetime.datetime | None = row.select(F.expr(watermark.expression).cast(word)).collect()[0][0]
     return found

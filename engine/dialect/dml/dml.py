@@ -22,7 +22,8 @@ from engine.write.turns.ticket_queue import NoTurnError
 from lsm.errors import ConflictError
 from lsm.retry import retrying
 
-_ATTEMPTS: Final = 16
+STATEMENT_ATTEMPTS: Final = 16
+"""How often a statement is computed, at most."""
 _repeats: Final[WeakValueDictionary[tuple[str, str], Lock]] = WeakValueDictionary()  # by warehouse and table
 _RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] = {
     exp.Insert: run_insert,
@@ -61,7 +62,7 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     except ConflictError as conflict:
         _check_worthwhile(conflict)
         with repeats:
-            done = retrying(lambda: run(context, statement), attempts=_ATTEMPTS - 1, replan=_check_worthwhile)
+            done = retrying(lambda: run(context, statement), attempts=STATEMENT_ATTEMPTS - 1, replan=_check_worthwhile)
     return _in_spark(context, statement) if done is None else done
 
 
@@ -74,8 +75,12 @@ def _place(context: SqlContext, tree: exp.Expr) -> tuple[str, str]:
 
 
 def _replaces(tree: exp.Expr) -> bool:
-    """Whether a statement depends on rows that are there."""
-    return not isinstance(tree, exp.Insert) or bool(tree.args.get("where"))
+    """Whether a statement depends on rows that are there: it changes them, or its query reads the table."""
+    if not isinstance(tree, exp.Insert) or tree.args.get("where"):
+        return True
+    written = written_table(tree)
+    name = written.name.lower() if isinstance(written, exp.Table) else ""
+    return any(each is not written and each.name.lower() == name for each in tree.find_all(exp.Table))
 
 
 def _check_worthwhile(conflict: ConflictError) -> None:
@@ -84,18 +89,26 @@ def _check_worthwhile(conflict: ConflictError) -> None:
         raise conflict
 
 
-def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:
+def run_ctas(
+    context: SqlContext,
+    statement: Statement,
+    table_name: str,
+    reads: StatementReads | None = None,
+    replaced: str | None = None,
+) -> pa.Table:
     """Fill a table that was created for a query.
 
     Args:
         context: the session.
         statement: the query.
         table_name: ``database.table``; its columns are the query's, in order.
+        reads: gets what the query reads; None: of no interest.
+        replaced: the table whose place the new one will take; None: there is none.
 
     Returns:
         One row: see ``RESULT_SCHEMA``.
     """
-    return insert_query(context, statement, table_name)
+    return insert_query(context, statement, table_name, reads or StatementReads(context), replaced)
 
 
 def _in_spark(context: SqlContext, statement: Statement) -> pa.Table:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_sql, default_value, widened_schema
-from engine.dialect.dml.row_changes import bind_changed, changed_plan, whole_partition
+from engine.dialect.dml.row_changes import bind_changed, changed_plan, read_snapshot_id, whole_partition
 from engine.dialect.dml.target import WriteTarget, check_bounded, find_target
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import evolves_schema, parse_expression
@@ -29,6 +29,7 @@ from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_type
 from engine.write.row_places import FILE_NAME, ROW_NUMBER
+from engine.write.turns.repeating import StaleReadError
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
@@ -39,6 +40,7 @@ _CLAUSES: Final = frozenset(
 _WHAT: Final = "INSERT with REPLACE WHERE"
 _IS_MET: Final = "_fluvial_met"
 _OTHER: Final = "_fluvial_other"
+_ROW: Final = "_fluvial_row"
 _WORDS: Final = {"exists": "IF NOT EXISTS", "using": "REPLACE USING", "stored": "STORED BY", "conflict": "ON CONFLICT"}
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
@@ -61,10 +63,12 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
         return _Insert(context, statement, tree, target).run()
 
 
-def insert_query(context: SqlContext, statement: Statement, name: str) -> pa.Table:
-    """Add the rows of a query to a table that was created with the query's columns."""
+def insert_query(
+    context: SqlContext, statement: Statement, name: str, reads: StatementReads, replaced: str | None
+) -> pa.Table:
+    """Add the rows of a query to a table that was created with the query's columns; see ``run_ctas``."""
     target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other branch yet
-    with BoundText.bind(context, statement, StatementReads(context)) as bound:
+    with BoundText.bind(context, statement, reads, replaced=replaced) as bound:
         frame = bound.frame()
         rows = _shaped(target, frame, list(target.schema.column_names), {})
         return target.append(rows)
@@ -104,13 +108,15 @@ class _Insert:
                 rows = _shaped(self._target, frame, names, static, by_name=is_by_name)
             except InvalidInputError as error:
                 raise self._problem(str(error)) from error
+            read_id = reads.own_snapshot_id(self._target.table.name)
             if not self._tree.args.get("overwrite") and not self._tree.args.get("where"):
-                return self._target.append(rows)
+                return self._target.append(rows, read_snapshot_id=read_id)
             if ROW_KIND_COLUMN in rows.columns:
                 raise self._problem(f"an overwrite has no kinds of rows: column={ROW_KIND_COLUMN}")
             if self._tree.args.get("where"):
                 return self._replaced(rows, reads)
-            return self._target.overwrite(rows, None if self._is_dynamic(static) else static)
+            partition = None if self._is_dynamic(static) else static
+            return self._target.overwrite(rows, partition, read_snapshot_id=read_id)
 
     def _is_dynamic(self, static: Mapping[str, object]) -> bool:
         """Whether only partitions that occur in the rows are replaced.
@@ -318,10 +324,13 @@ class ReplacedRows:
         is_of_keys = self._columns(target) <= {*target.schema.primary_keys}
         where = exp.Where(this=self.condition.copy()) if is_of_keys or not target.schema.primary_keys else None
         tree = exp.Delete(this=self.node.copy(), where=where)
+        read_id = reads.own_snapshot_id(target.table.name)  # of the query; the condition has a read of its own
         with bind_changed(context, replace(self.statement, tree=tree), tree, reads, target) as bound:
             partition = None if where is None else whole_partition(bound, tree, target.schema.partition_keys)
             if partition is not None:
-                return target.overwrite(rows, partition)
+                return target.overwrite(rows, partition, read_snapshot_id=read_id)
+            if read_id not in (None, read_snapshot_id(bound, self.node.meta["span"][0])):
+                raise StaleReadError(f"the table changed between two reads of a statement: table={target.table.name}")
             try:
                 target.check_changes_rows(_WHAT, deletes=True)
             except InvalidInputError as error:
@@ -378,13 +387,18 @@ class ReplacedRows:
         )
 
     def _checked(self, rows: DataFrame, test: Column, words: str, target: WriteTarget) -> DataFrame:
+        """The rows; one that does not meet the test is an error when it is computed.
+
+        The test depends on a random number, or Spark would derive conditions of other tables from it by the keys of a
+        join: of rows that are constants also those that the query leaves out.
+        """
         names = target.schema.column_names
-        first, *others = [F.col(quoted(name)) for name in names]
         condition = self.statement.text[slice(*self.span)]
         problem = F.concat(
             F.lit(f"{words}: table={target.table.name} condition='{condition}' row="),
             F.to_json(F.struct(*[F.col(quoted(name)) for name in names])),
             F.lit(" fix='write it by another statement'"),
         )
-        kept = F.when(test, first).otherwise(F.raise_error(problem))
-        return rows.select(kept.alias(names[0]), *others)
+        row = F.struct(*[F.col(quoted(name)).alias(name) for name in names])
+        kept = F.when(test & (F.rand() < 2), row).otherwise(F.raise_error(problem))
+        return rows.select(kept.alias(_ROW)).select(f"{_ROW}.*")

@@ -198,18 +198,24 @@ class WriteTarget:
         done = _through_spark(write, self.table.name)
         return result_row(done, **{counted: found[0]})
 
-    def overwrite(self, frame: DataFrame, partition: Mapping[str, object] | None) -> pa.Table:
+    def overwrite(
+        self, frame: DataFrame, partition: Mapping[str, object] | None, *, read_snapshot_id: int | None = None
+    ) -> pa.Table:
         """Replace rows by those of a frame; the number of replaced rows is unknown.
 
         Args:
             frame: the new rows.
             partition: see ``Table.overwrite``; None: the partitions that occur in the rows.
+            read_snapshot_id: see ``Table.overwrite``.
         """
         frame = self._computed(frame)
         seen = Observation()
         counted = frame.observe(seen, F.count(F.lit(1)).alias("rows_inserted"))
         table = Table(self.table.files.with_options({DYNAMIC_KEY: "true"})) if partition is None else self.table
-        done = _through_spark(lambda: table.overwrite(counted, partition, self.options), self.table.name)
+        done = _through_spark(
+            lambda: table.overwrite(counted, partition, self.options, read_snapshot_id=read_snapshot_id),
+            self.table.name,
+        )
         return result_row(done, **seen.get)
 
     def _computed(self, frame: DataFrame) -> DataFrame:

@@ -83,10 +83,15 @@ class Cursor:
     def name(self, what: str = "a name") -> str:
         """One name: a word, or anything in backticks. Words may run together with ``-``."""
         token = self.token
-        if token is None or not (token.token_type is TokenType.IDENTIFIER or _is_plain_word(token)):
+        if token is None or not self.sees_name():
             raise self.problem(f"syntax error, expected {what}")
         self.index += 1
         return token.text
+
+    def sees_name(self) -> bool:
+        """Whether a word, or anything in backticks, comes next."""
+        token = self.token
+        return token is not None and (token.token_type is TokenType.IDENTIFIER or _is_plain_word(token))
 
     def word(self, what: str) -> str:
         """A word of the grammar in upper case, one space between its parts."""

@@ -10,7 +10,7 @@ other class does; ``tests/engine/dialect/grammar/test_sqlglot_internals.py`` fai
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from sqlglot import Token, TokenType, exp
@@ -19,13 +19,14 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.places import OwnSyntaxError, SourceText
+from engine.dialect.grammar.places import OwnSyntaxError, SourceText, SqlSyntaxError
 from lsm.errors import InvalidInputError
 
 _EVOLVES: Final = "evolves"
 _OPTIONS: Final = "options"
 _SPAN: Final = "span"
 _WITH_FREE_TEXT: Final = ("ADD", "LIST", "RESET", "SET")  # statements with values and paths without quotes
+_GIVEN_TWICE: Final = "option is given twice with different values: option="
 _HINTS: Final = "hints"  # where the hints begin that the options are from
 
 
@@ -132,7 +133,7 @@ class FluvialParser(SparkParser):
         self._match_text_seq("FOR")
         self._match_texts(_VERSION_WORDS)
         start = self._curr.start if self._match_text_seq("AS", "OF") and self._curr else len(self.sql)
-        found = _BARE_VERSION.match(self.sql, start)
+        found = BARE_VERSION.match(self.sql, start)
         if found is None:
             self._retreat(before)
             return None
@@ -145,11 +146,13 @@ class FluvialParser(SparkParser):
 
     def _parse_table_options(self, node: exp.Expr) -> None:
         """Give a node the options at this place, if there is a hint or a clause."""
-        if self._curr and self._curr.token_type is TokenType.HINT:
-            hint = self._curr
+        hints: list[Token] = []
+        while self._curr and self._curr.token_type is TokenType.HINT and (not hints or has_options(self._curr)):
+            hints.append(self._curr)
             self._advance()
-            node.meta[_OPTIONS] = _options_of_hint(self._source(), hint)
-            node.meta[_HINTS] = [hint.start]
+        if hints:
+            node.meta[_OPTIONS] = added_options(self._source(), hints)
+            node.meta[_HINTS] = [each.start for each in hints]
             return
         if not (
             self._curr
@@ -169,9 +172,7 @@ class FluvialParser(SparkParser):
         twice = [key for key, value in added.items() if options.get(key, value) != value]
         if twice:
             start, stop = table.meta[_SPAN]
-            raise self._source().problem(
-                f"option is given twice with different values: option={twice[0]}", start, stop, OwnSyntaxError
-            )
+            raise self._source().problem(f"{_GIVEN_TWICE}{twice[0]}", start, stop, OwnSyntaxError)
         table.meta[_OPTIONS] = {**options, **added}
         table.meta[_HINTS] = [*table.meta.get(_HINTS, []), *other.meta.get(_HINTS, [])]
 
@@ -191,7 +192,7 @@ class FluvialParser(SparkParser):
 
 
 _VERSION_WORDS: Final = ("FOR", "VERSION", "SYSTEM_VERSION")
-_BARE_VERSION: Final = re.compile(r"\w+(?:[.-]\w+)*")
+BARE_VERSION: Final = re.compile(r"\w+(?:[.-]\w+)*")
 """A tag, snapshot or branch: words, with one point or dash between two of them."""
 _BEFORE_TARGET: Final = (TokenType.INTO, TokenType.OVERWRITE)
 
@@ -249,7 +250,7 @@ def read_options(cursor: Cursor) -> dict[str, str]:
     options: dict[str, str] = {}
     for start, stop, key, value in cursor.listed(_read_option):
         if options.setdefault(key, value) != value:
-            raise cursor.problem(f"option is given twice with different values: option={key}", start, stop)
+            raise cursor.problem(f"{_GIVEN_TWICE}{key}", start, stop)
     return options
 
 
@@ -312,7 +313,7 @@ def parse_query(source: SourceText) -> exp.Expr:
         start = error.span[0] if isinstance(error, SyntaxProblem) and error.span else None
         hint = next((each for each in tokens if each.start == start and has_options(each)), None)
         if hint is not None:
-            raise _misplaced(source, hint) from None  # with a cause it would be Spark's to read
+            raise misplaced_hint(source, hint) from None  # with a cause it would be Spark's to read
         raise _problem_of(source, error) from error
     except RecursionError:
         raise _too_deep(source) from None
@@ -321,7 +322,7 @@ def parse_query(source: SourceText) -> exp.Expr:
     taken = [start for table in trees[0].find_all(exp.Table) for start in table.meta.get(_HINTS, ())]
     for hint in tokens:
         if hint.start not in taken and has_options(hint):
-            raise _misplaced(source, hint)
+            raise misplaced_hint(source, hint)
     return trees[0]
 
 
@@ -339,7 +340,7 @@ def check_begins(source: SourceText, stop: int) -> None:
     """
     if "/*+" in source.text[:stop]:
         for token in FluvialDialect().tokenize(f";{source.text[:stop]}")[1:]:
-            raise _misplaced(source, token, shift=-1)
+            raise misplaced_hint(source, token, shift=-1)
 
 
 def table_options(table: exp.Expr) -> Mapping[str, str]:
@@ -359,16 +360,32 @@ def has_options(token: Token) -> bool:
     return token.token_type is TokenType.HINT and re.search(r"\bOPTIONS\s*\(", token.text, re.IGNORECASE) is not None
 
 
-def _options_of_hint(source: SourceText, hint: Token) -> dict[str, str]:
-    inner = source.part(hint.start + len("/*+"), hint.end + 1 - len("*/"))
-    cursor = Cursor(inner, tokens_of(inner))
-    cursor.expect("OPTIONS")
-    options = read_options(cursor)
-    cursor.expect_end()
+def added_options(source: SourceText, hints: Sequence[Token]) -> dict[str, str]:
+    """The options of the hints of one table. Raises: InvalidInputError: one cannot be read, or two differ."""
+    options: dict[str, str] = {}
+    for hint in hints:
+        for key, value in _options_of_hint(source, hint).items():
+            if options.setdefault(key, value) != value:
+                raise source.problem(_GIVEN_TWICE + key, hint.start, hint.end + 1, OwnSyntaxError)
     return options
 
 
-def _misplaced(source: SourceText, hint: Token, shift: int = 0) -> InvalidInputError:
+def _options_of_hint(source: SourceText, hint: Token) -> dict[str, str]:
+    inner = source.part(hint.start + len("/*+"), hint.end + 1 - len("*/"))
+    cursor = Cursor(inner, tokens_of(inner))
+    try:
+        cursor.expect("OPTIONS")
+        options = read_options(cursor)
+        cursor.expect_end()
+    except SqlSyntaxError as error:
+        if not has_options(hint):
+            raise  # a hint of Spark's, which its parser knows to be misplaced
+        raise OwnSyntaxError(str(error)) from None
+    return options
+
+
+def misplaced_hint(source: SourceText, hint: Token, shift: int = 0) -> InvalidInputError:
+    """The error of a hint of options that no table takes; ``shift`` moves the place that it shows."""
     problem = (
         "no table takes this hint: fix='write it behind the name of its table, as t /*+ OPTIONS(...) */; INSERT takes "
         "it behind INTO or OVERWRITE too'"

@@ -14,8 +14,15 @@ from sqlglot import Token, TokenType, exp
 from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
 from engine.dialect.grammar.create_grammar import read_create, read_replace
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.dialect import check_begins, has_options, parse_expression, parse_query, tokens_of
-from engine.dialect.grammar.places import OwnSyntaxError, SourceText
+from engine.dialect.grammar.dialect import (
+    check_begins,
+    has_options,
+    misplaced_hint,
+    parse_expression,
+    parse_query,
+    tokens_of,
+)
+from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.show_grammar import (
     read_analyze,
     read_describe,
@@ -123,16 +130,10 @@ def _tree(source: SourceText) -> Any:
 
 
 def _check_no_options(cursor: Cursor) -> None:
-    """Refuse a hint of options in a text that Spark keeps or reads by itself, such as that of a view."""
+    """Refuse a hint of options in a text of Spark's: see ``in_sparks_words`` for those that a table takes."""
     hint = next(filter(has_options, cursor.tokens), None)
     if hint is not None:
-        raise cursor.problem(
-            "Spark reads this statement, and its text takes no options of tables: fix='write VERSION AS OF instead, or "
-            'use the frame of spark.sql("SELECT ..."), as .createOrReplaceTempView("name")\'',
-            hint.start,
-            hint.end + 1,
-            OwnSyntaxError,
-        )
+        raise misplaced_hint(cursor.source, hint)
 
 
 def _explain(cursor: Cursor) -> Explain:

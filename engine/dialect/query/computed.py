@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -10,16 +9,18 @@ from sqlglot import TokenType
 
 from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
+from filestore.options.parsing import not_valid
+from filestore.options.rules import COMPUTED_PREFIX
+from filestore.options.stored_expressions import check_expression
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
-
-COMPUTED_PREFIX: Final = "computed-column."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedField:
     """A column that no file holds."""
 
+    key: str  # the option
     name: str
     expression: str  # of Spark, over the table's columns
     words: frozenset[str]  # of the expression, in lower case: the names of its columns are among them
@@ -45,8 +46,15 @@ def needed_names(names: Collection[str], columns: Sequence[ComputedField]) -> fr
 
 
 def with_computed(frame: DataFrame, columns: Sequence[ComputedField]) -> DataFrame:
-    """The frame with these columns behind its own; each may use the ones before it."""
+    """The frame with these columns behind its own; each may use the ones before it.
+
+    Raises: InvalidInputError: an expression calls what a table's files may not call, see ``check_expression``.
+    """
     for each in columns:
+        try:
+            check_expression(each.expression)
+        except ValueError as error:
+            raise not_valid(each.key, each.expression, error) from error
         frame = frame.withColumn(each.name, F.expr(each.expression))
     return frame
 
@@ -62,6 +70,7 @@ def _parsed(key: str, text: str) -> ComputedField:
         raise InvalidInputError(f"not a computed column: {key}={text} fix=write: name AS expression")
     rest = tokens[2:]
     return ComputedField(
+        key=key,
         name=tokens[0].text,
         expression=text[rest[0].start : rest[-1].end + 1],
         words=frozenset(token.text.lower() for token in rest),

@@ -113,6 +113,7 @@ class BoundText:
         reads: StatementReads,
         *,
         target: QueryTarget | None = None,
+        replaced: str | None = None,
         prunes: bool = True,
         extra: Sequence[Edit] = (),
     ) -> "BoundText":
@@ -123,6 +124,7 @@ class BoundText:
             statement: the text and its tree.
             reads: the states that the statement sees.
             target: the table that is written; None: the statement is a query.
+            replaced: the table whose place the rows of a query take; None: there is none.
             prunes: whether only columns that the text uses are read.
             extra: other changes of the text.
 
@@ -132,9 +134,11 @@ class BoundText:
         tree, text = statement.tree, StatementText(statement)
         assert isinstance(tree, exp.Expr)
         references = find_references(context, statement, tree, is_view=lambda name: has_view(context.spark, name))
-        if target is not None and target.use is TargetUse.NOTHING:
-            references = [each for each in references if each.start != target.start]
-        frames = _Frames.of(context, text, tree, references, reads, target=target, prunes=prunes)
+        if target is not None:
+            replaced = next((each.name for each in references if each.start == target.start), None)
+            if target.use is TargetUse.NOTHING:
+                references = [each for each in references if each.start != target.start]
+        frames = _Frames.of(context, text, tree, references, reads, target=target, changed=replaced, prunes=prunes)
         with ExitStack() as views:
             bindings = [_bind(context, text, each, frames, views) for each in references]
             edits = [edit for each in bindings for edit in each.edits]
@@ -253,11 +257,11 @@ class _Frames:
         reads: StatementReads,
         *,
         target: QueryTarget | None,
+        changed: str | None,
         prunes: bool,
     ) -> "_Frames":
-        """Open the tables of a statement."""
+        """Open the tables of a statement; of the one that it changes all rows are read, wherever it is named."""
         written = None if target is None else target.start
-        changed = next((each.name for each in references if each.start == written), None)
         prunes = prunes and not ("`" in text.text and _names_are_patterns(context.spark))
         return cls(
             context=context,
@@ -273,7 +277,7 @@ class _Frames:
                 for each in references
                 if each.system is None
             },
-            kept={} if target is not None else _kept(context, references),
+            kept=_kept(context, references) if target is None and changed is None else {},
             placed=target.start if target is not None and target.use is TargetUse.PLACED_ROWS else None,
         )
 

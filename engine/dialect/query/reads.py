@@ -57,6 +57,18 @@ class StatementReads:
             log_served(self._reads[key])
         return self._reads[key]
 
+    def own_read(self, name: str) -> BatchRead | None:
+        """The newest state of the written table that the statement reads; None: it reads none, or a fixed one.
+
+        Rows that were computed from it are not written over what others have committed since.
+        """
+        return next((read for read in self._reads.values() if read.is_newest and read.table.name == name), None)
+
+    def own_snapshot_id(self, name: str) -> int | None:
+        """The snapshot of that state; 0: the table was empty."""
+        read = self.own_read(name)
+        return None if read is None else 0 if read.snapshot is None else read.snapshot.id
+
     def open_reference(
         self, text: StatementText, reference: Reference, *, ignores: Collection[str] = (), is_changed: bool = False
     ) -> BatchRead:

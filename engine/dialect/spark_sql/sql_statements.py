@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine.dialect.entry import frame_of
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import OwnSyntaxError, SqlSyntaxError
+from engine.dialect.grammar.spark_text import in_sparks_words
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
@@ -18,7 +19,7 @@ from engine.dialect.scope.kept_rows import rows_read_again
 from engine.dialect.session import SqlSession
 from engine.dialect.spark_sql.routes import is_command, reads_ours
 from engine.spark.catalog.session_state import CatalogSession
-from engine.spark.catalog.statements import OwnCommand, OwnQuery
+from engine.spark.catalog.statements import OwnCommand, OwnQuery, SparkText
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -80,18 +81,19 @@ class SqlStatements:
         self._kept: OrderedDict[CatalogSession, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | None:
+    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | SparkText:
         """Implements ``Statements.route``."""
+        sparks = SparkText(in_sparks_words(text))
         try:
-            statements = parse_statements(text)
+            statements = parse_statements(sparks.text)
         except SqlSyntaxError as error:
-            if error.__cause__ is not None:  # sqlglot's: Spark may read it
-                return None
+            if error.__cause__ is not None or (sparks.text != text and not isinstance(error, OwnSyntaxError)):
+                return sparks  # sqlglot's error, or a part of a script: Spark may read it
             raise
         if len(statements) != 1:
-            return None
+            return sparks
         try:
-            return self._routed(session, statements[0])
+            return self._routed(session, statements[0]) or sparks
         except SqlSyntaxError as error:  # it could be read: what is wrong is what it says
             raise InvalidInputError(str(error)) from error
 

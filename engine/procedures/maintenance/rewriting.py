@@ -71,7 +71,7 @@ _RESCALED: Final = pa.schema(
         pa.field("bucket_after", pa.int32(), nullable=False),
         pa.field("partitions", pa.int64(), nullable=False),
         pa.field("snapshot_id", pa.int64()),
-        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64()),
     ]
 )
 
@@ -226,7 +226,7 @@ def rollback_to_as_latest(
 
 
 @procedure(_RESCALED)
-def rescale(table: Table, bucket_num: int) -> pa.Table:
+def rescale(table: Table, bucket_num: int, dry_run: bool = False) -> pa.Table:
     """Rewrite all rows with another number of buckets, which becomes the table's.
 
     Streams see no change. Running writers stop with an error, and continue when they are restarted. A table with a log
@@ -235,6 +235,7 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
     Args:
         table: a table with a fixed number of buckets.
         bucket_num: the new number.
+        dry_run: only return how many partitions would be rewritten; ids are null.
 
     Returns:
         One row.
@@ -252,21 +253,18 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
             f"only a fixed number of buckets can change: table={table.name} bucket={before} bucket_num={bucket_num}"
         )
     rescaled = store.with_options({"bucket": str(bucket_num), "changelog-producer": "none"})
-    done, partitions = rescale_files(store, rescaled, keep=lambda _: True)
+    done, partitions = rescale_files(store, rescaled, keep=lambda _: True, dry_run=dry_run)
+    row: dict[str, Any] = {"bucket_before": before, "bucket_after": bucket_num, "partitions": partitions}
+    if dry_run:
+        return rows_table(_RESCALED, [row])
     schema = give_log(store, bucket_count=bucket_num).schema if store.has_log else set_bucket_count(store, bucket_num)
     if align_bucket_count(store):
         raise ConflictError(
             f"the table was rolled back or overwritten with its former bucket count meanwhile: table={table.name} "
             f"bucket={before} bucket_num={bucket_num} fix=run it again"
         )
-    row: dict[str, Any] = {
-        "bucket_before": before,
-        "bucket_after": bucket_num,
-        "partitions": partitions,
-        "snapshot_id": None if done.snapshot is None else done.snapshot.id,
-        "schema_id": schema.id,
-    }
-    return rows_table(_RESCALED, [row])
+    ids = {"snapshot_id": None if done.snapshot is None else done.snapshot.id, "schema_id": schema.id}
+    return rows_table(_RESCALED, [{**row, **ids}])
 
 
 def restored(table: Table, wanted: Snapshot) -> pa.Table:

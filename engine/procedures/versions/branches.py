@@ -168,13 +168,14 @@ def merge_branch(table: Table, branch: str, force: bool = False, dry_run: bool =
 
 
 @procedure(_FORWARDED, aliases=_NAME)
-def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
+def fast_forward(table: Table, branch: str, force: bool = False, dry_run: bool = False) -> pa.Table:
     """Make a branch's snapshots, tags and schemas main's too, under the same numbers; no file is copied.
 
     Args:
         table: the table.
         branch: its name.
         force: main's own snapshots, tags and schemas since the branch began are deleted; what they committed is lost.
+        dry_run: only return what main would lose and get.
 
     Returns:
         One row for each snapshot that main lost (is_published false) or got.
@@ -183,7 +184,7 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
         ConflictError: main has snapshots of its own since the branch began, or got one meanwhile.
         InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
     """
-    done = table.branches.fast_forward(branch, force=force)
+    done = table.branches.fast_forward(branch, force=force, dry_run=dry_run)
     rows = [{"snapshot_id": each, "is_published": False} for each in done.removed]
     rows += [{"snapshot_id": each, "is_published": True} for each in done.published]
     return rows_table(_FORWARDED, rows)

@@ -11,7 +11,7 @@ from engine.runtime.logs import fields_of
 from engine.spark.catalog.procedure import CALL_TEXT
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
-from engine.spark.catalog.statements import OwnQuery, Statements
+from engine.spark.catalog.statements import OwnQuery, SparkText, Statements
 from engine.spark_internals.catalog import PARSER, SparkInside
 from engine.spark_internals.session import jvm_frame
 from lsm.errors import FluvialError
@@ -152,12 +152,12 @@ class ParserProxy(Proxy):
         with AsSpark():
             try:
                 found = self._statements.route(self.session, text)
-                if found is None:
-                    return None
                 if isinstance(found, OwnQuery):
                     return self._plan_of(found.frame)
             except FluvialError as error:
                 return self._spark_plan(text, error)
+        if isinstance(found, SparkText):
+            return None if found.text == text else self.base.parsePlan(found.text)
         call = CALL_TEXT.format(catalog=found.catalog.replace("`", "``"), text=_literal(text))
         return self.base.parsePlan(call)
 

@@ -23,11 +23,18 @@ class OwnCommand:
     catalog: str  # its name in the session
 
 
+@dataclass(frozen=True, slots=True)
+class SparkText:
+    """A text that Spark reads by itself."""
+
+    text: str  # in words that it knows
+
+
 class Statements(Protocol):
     """Fluvial's SQL, as the sessions of Spark see it."""
 
-    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | None:
-        """What to do with a text; None: it is Spark's. Raises: InvalidInputError: it is Fluvial's, and wrong."""
+    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | SparkText:
+        """What to do with a text. Raises: InvalidInputError: it is Fluvial's, and wrong."""
         ...
 
     def is_syntax_error(self, error: FluvialError) -> bool:

@@ -109,6 +109,15 @@ class TableValues(
         return self.log_changelog_mode == "all" and self.changelog_producer == "lookup"
 
     @property
+    def log_is_eventual(self) -> bool:
+        """Whether readers of the log get rows before a snapshot has them: rows that replace those of their keys.
+
+        Records of other merge engines are added up: what a dead writer left could not be taken back. An older table may
+        have both; its rows come with their snapshots.
+        """
+        return self.log_consistency == "eventual" and (self.log_is_exact or self.merge_engine == "deduplicate")
+
+    @property
     def keeps_changelogs(self) -> bool:
         """Whether changes have a retention of their own: an option ``changelog.*-retained*`` is set."""
         own = self.changelog_num_retained_min, self.changelog_num_retained_max, self.changelog_time_retained_ms

@@ -192,13 +192,25 @@ class LogOptions(OptionValues):
         None,
         "user:password of the registry.",
         NOTHING,
+        stored=Stored.BY_OPENER,
         secret=True,
     )
     log_registry_token = Option(
-        "log.schema-registry.bearer-auth.token", verbatim, None, "Token of the registry.", NOTHING, secret=True
+        "log.schema-registry.bearer-auth.token",
+        verbatim,
+        None,
+        "Token of the registry.",
+        NOTHING,
+        stored=Stored.BY_OPENER,
+        secret=True,
     )
     log_registry_ca = Option(
-        "log.schema-registry.ssl.ca.location", text, None, "PEM file of the registry's certificate authority.", NOTHING
+        "log.schema-registry.ssl.ca.location",
+        text,
+        None,
+        "PEM file of the registry's certificate authority.",
+        NOTHING,
+        stored=Stored.BY_OPENER,
     )
     log_scan = Option(
         "log.scan",

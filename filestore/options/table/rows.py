@@ -15,6 +15,7 @@ from filestore.options.parsing import (
     text,
     verbatim,
 )
+from filestore.options.stored_expressions import check_expression
 from filestore.options.table.common import COUNT, INT_MAX
 
 _KIND: Final = Parser(lambda value: text(value).lower(), "text")
@@ -93,7 +94,12 @@ class ShapeOptions(OptionValues):
     file_path = Option("file.path", text, None, "Root of new tables, as a warehouse is one.", NOTHING)
     watermark_column = Option("watermark.column", text, None, "TIMESTAMP column of the watermark.", ROWS)
     watermark_expression = Option(
-        "watermark.expression", text, None, "SQL of the watermark: rows older than it are late.", ROWS
+        "watermark.expression",
+        text,
+        None,
+        "SQL of the watermark: rows older than it are late.",
+        ROWS,
+        check=check_expression,
     )
     type = Option("type", _KIND, "table", "Kind of table: 'table'; 'materialized-table' is read.", ROWS, immutable=True)
     auto_create = Option(

@@ -152,12 +152,16 @@ def test_a_load_of_pgbench(postgres_source: PostgresSource, tmp_path: Path) -> N
 def test_every_type_of_mariadb(mariadb_source: ChangeSource, tmp_path: Path) -> None:
     """Only what the connector cannot say differs: its zero dates are null."""
     (scenario,) = MARIADB.values()
-    mariadb_source.execute(*scenario.before)
+    mariadb_source.execute(
+        *scenario.before,
+        "CREATE TABLE nulls (id INT PRIMARY KEY, a INT DEFAULT 7, t TEXT DEFAULT 'x', at DATETIME DEFAULT NOW())",
+        "INSERT INTO nulls VALUES (1, NULL, NULL, NULL), (2, 1, 'y', NOW())",
+    )
     mariadb_source.start(scenario.settings)
     follower = Follower(mariadb_source, tmp_path)
     follower.catch_up()
     assert follower.differences() == {}
-    mariadb_source.execute(*scenario.after[:5])
+    mariadb_source.execute(*scenario.after[:5], "UPDATE nulls SET a = NULL, t = NULL, at = NULL")
     follower.catch_up()
     (only,) = follower.differences()["types"]
     assert only.key == {"id": "3"}  # type: ignore[attr-defined]
@@ -273,6 +277,67 @@ def test_columns_that_change_while_a_job_follows(postgres_source: ChangeSource, 
         report = follower.catch_up()
         assert {name: str(each.parked) for name, each in report.tables.items() if each.parked} == {}, change
         assert follower.differences() == {}, change
+
+
+@pytest.mark.long
+def test_columns_that_change_in_a_topic_of_several_partitions(postgres_source: ChangeSource, tmp_path: Path) -> None:
+    """Each partition has records of some of the parts only, all in one batch, and then batch by batch."""
+    postgres_source.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t SELECT i, i FROM generate_series(1, 20) i"
+    )
+    postgres_source.start({"topic.creation.default.partitions": "3"})
+    follower = Follower(postgres_source, tmp_path)
+    follower.catch_up()
+    first = ["ADD b text", "ADD c int", "DROP a", "ADD d int", "ADD a int", "ALTER b TYPE varchar(9)", "DROP c"]
+    then = ["ALTER d TYPE bigint", "ADD e text", "DROP d", "ADD c int"]
+    for number, change in enumerate([*first, *then]):
+        rows = [f"INSERT INTO t (id) VALUES ({each})" for each in range(100 + 2 * number, 102 + 2 * number)]
+        postgres_source.execute(f"ALTER TABLE t {change}", *rows)
+        if number >= len(first):
+            report = follower.catch_up()
+            assert [each.parked for each in report.tables.values() if each.parked] == []
+            assert follower.differences() == {}, change
+    postgres_source.execute("UPDATE t SET a = id, c = id, e = 'x'")
+    follower.catch_up()
+    assert follower.differences() == {}
+    assert len(follower.state.table("t").sequence.runs) == 3
+
+
+def test_columns_with_defaults(postgres_source: ChangeSource, tmp_path: Path) -> None:
+    """A null stays a null; rows from before a column have its default if a record says it, else null, until they are
+    published."""
+    postgres_source.execute(
+        "CREATE TABLE nulls (id int PRIMARY KEY, a int DEFAULT 7, t text DEFAULT 'x', at timestamptz DEFAULT now())",
+        "CREATE TABLE nokey (a int DEFAULT 7, t text DEFAULT 'x')",
+        "ALTER TABLE nokey REPLICA IDENTITY FULL",
+        "INSERT INTO nulls VALUES (1, NULL, NULL, NULL)",
+        "INSERT INTO nokey VALUES (NULL, 'a'), (7, 'a'), (NULL, NULL)",
+    )
+    postgres_source.start()
+    follower = Follower(postgres_source, tmp_path)
+    follower.catch_up()
+    assert follower.differences() == {}
+    postgres_source.execute(
+        "INSERT INTO nulls VALUES (2, 1, 'y', now()), (3, NULL, NULL, NULL)",
+        "UPDATE nulls SET a = NULL, t = NULL, at = NULL WHERE id = 2",
+        "DELETE FROM nokey WHERE a IS NULL AND t IS NULL",
+        "UPDATE nokey SET a = NULL",
+    )
+    follower.catch_up()
+    assert follower.differences() == {}
+    postgres_source.execute(
+        "ALTER TABLE nulls ADD b int NOT NULL DEFAULT 5, ADD c timestamptz NOT NULL DEFAULT now(), "
+        "ADD u uuid NOT NULL DEFAULT gen_random_uuid(), ADD d int NOT NULL DEFAULT (1 + 1)",
+        "INSERT INTO nulls (id) VALUES (4)",
+    )
+    follower.catch_up()
+    found = follower.verified()["nulls"].comparison
+    assert found is not None
+    at = [each.name for each in found.pair.columns].index("b")
+    assert [(each.table[0][at], set(each.table[0][at + 1 :])) for each in found.differences] == [("5", {None})] * 3
+    postgres_source.execute("UPDATE nulls SET id = id")
+    follower.catch_up()
+    assert follower.differences() == {}
 
 
 def test_generated_columns_and_rows_alone(postgres_source: ChangeSource, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     def run_query(context: SqlContext, statement: Statement) -> Frame:
         return Frame()
 
-    def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:
+    def run_ctas(context: SqlContext, statement: Statement, table_name: str, *_: object) -> pa.Table:
         assert context.catalog.table_exists(table_name)
         found.append((statement.text, table_name))
         return pa.table({})
@@ -85,7 +85,7 @@ def test_a_query_that_fails_leaves_nothing_and_the_old_table(
 ) -> None:
     run("CREATE TABLE old (a INT)")
 
-    def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> NoReturn:
+    def run_ctas(context: SqlContext, statement: Statement, table_name: str, *_: object) -> NoReturn:
         raise FluvialError("Spark died")
 
     monkeypatch.setattr(create, "run_ctas", run_ctas)

@@ -252,6 +252,28 @@ def test_who_sends_no_request_does_not_keep_others_out(server: ChangeServer) -> 
         assert held.enter_context(asking(server.port)).recv(10) == b"", "both places have streams"
 
 
+def test_a_client_finds_a_place_though_threads_end_late(server: ChangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine: the first connection that is ended keeps its place; one of the next ones leaves its own."""
+    listener = server._http
+    listener._places, ended = threading.BoundedSemaphore(3), listener._is_freed
+    first: list[bool] = []
+
+    def freed() -> bool:
+        if first:
+            return ended()
+        first.append(True)
+        with listener._lock:
+            listener._waiting.pop(next(iter(listener._waiting)))  # it is asked to end, and does not
+        return True
+
+    monkeypatch.setattr(listener, "_is_freed", freed)
+    with ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(asking(server.port, b"GET / HT"))
+        read_until(held.enter_context(asking(server.port)), b"retry: 1000")
+    assert first
+
+
 @pytest.mark.long
 def test_a_hundred_good_clients_do_not_notice_two_thousand_hostile_ones(table: Table) -> None:
     """They hold connections without requests, never end their requests, send nonsense, and read nothing."""

@@ -232,6 +232,30 @@ def test_the_queue_gives_each_number_once_and_in_order(calls: list[tuple[int, in
     assert queue.row_count == len(queue.waiting)
 
 
+@pytest.mark.parametrize("end", ["dropped", "replaced", "branch deleted"])
+def test_a_writer_whose_table_is_no_longer_there_says_so_at_its_end(
+    catalog: Catalog, options: dict[str, str], end: str
+) -> None:
+    """Who waits for no answer would lose the rows without a word."""
+    table = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options=options)
+    table.write(one_row(1))
+    table.branches.create("b", snapshot_id=1, log="log.kafka.bootstrap.servers" in options)
+    opened = catalog.table("db.t$branch_b") if end == "branch deleted" else table
+    ends = {
+        "dropped": lambda: catalog.drop_table("db.t"),
+        "replaced": lambda: table.branches.replace_main("b"),
+        "branch deleted": lambda: table.branches.delete("b"),
+    }
+
+    def write_to_the_end() -> None:
+        with opened.writer("w") as writer:
+            ends[end]()
+            writer.write(one_row(2))
+
+    with pytest.raises(InvalidInputError, match=r"table=db\.t"):
+        write_to_the_end()
+
+
 def test_rows_that_are_visible_are_not_refused_because_their_table_was_renamed_since(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

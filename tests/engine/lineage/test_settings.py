@@ -277,6 +277,31 @@ def test_events_go_to_no_path_outside_of_the_warehouse_that_the_catalogs_file_al
     assert given.options[key] == path.format(tmp_path)
 
 
+@pytest.mark.parametrize("linked", [".fluvial", ".fluvial/lineage-queue", ".fluvial/lineage.sqlite", "jdbc.url"])
+def test_no_link_leads_lineage_out_of_the_warehouse(linked: str, tmp_path: Path) -> None:
+    """Who may write the directory of a shared warehouse makes one, in place of what is there."""
+    warehouse, victim = tmp_path / "w", tmp_path / "victim"
+    shared(warehouse, **({linked: f"sqlite:///{warehouse}/x"} if linked == "jdbc.url" else {}))
+    link = warehouse / ("x" if linked == "jdbc.url" else linked)
+    if link.exists():
+        link.rename(victim)
+    link.symlink_to(victim)
+    with pytest.raises(InvalidInputError, match=rf"(target={victim}|outside of the warehouse)"):
+        settings_of(Catalog(str(warehouse)))
+    given = {"external-paths.allowed": str(victim)}
+    if linked != "jdbc.url":
+        assert settings_of(Catalog(str(warehouse), given)) is not None
+
+
+def test_events_go_to_no_place_that_a_link_leads_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shared(tmp_path / "w", **{"openlineage.url": f"{tmp_path}/w/events"})
+    (tmp_path / "w" / "events").symlink_to(tmp_path / "victim")
+    found = settings_of(Catalog(str(tmp_path / "w")))
+    assert found is not None
+    assert "openlineage.url" not in found.options
+    assert "no events are written: a path outside of the warehouse" in caplog.text
+
+
 @pytest.mark.parametrize("key", ["openlineage.url", "jdbc.url"])
 def test_a_path_inside_of_the_warehouse_is_found_by_all(key: str, tmp_path: Path) -> None:
     inside = f"{tmp_path}/.fluvial/here"

@@ -24,7 +24,7 @@ from logstore.log import log_writer
 from logstore.log.control_record import HEADER
 from logstore.log.log_writer import BucketLogWriter
 from logstore.log.marker import encode_marker
-from lsm.errors import FluvialError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from tests.support.logs import wait_for_log
 from tests.support.rows import id_rows
 from tests.support.streams import Query
@@ -171,6 +171,66 @@ def test_a_stranger_at_the_end_reaches_no_reader_and_stops_writers(
     with pytest.raises(FluvialError):
         table.write(id_rows([4]))
     assert 9 not in ids_of_rows(query.available())
+
+
+HOSTILE_HEADERS = [
+    b"[" * 100_000, b'{"a":' * 100_000, b"[1]", b"5", b"\xff\xfe", b"", b'{"version": 1e999}',
+    b'{"version": ' + b"9" * 5000 + b"}",
+    b'{"version": 1, "query": "q", "batch": 1e999, "rows": 1, "start": 0, "final": true, "pointer": false}',
+    b'{"version": 1, "query": "q", "batch": 2, "rows": 1, "start": 0, "final": true, "pointer": "../../x"}',
+]  # fmt: skip
+HOSTILE_VALUES = [None, b"", b"\xff", b"[" * 100_000, b'{"after":' * 100_000, b"x" * 900_000, b'{"id":1e999}']
+
+
+@pytest.mark.parametrize("kind", ["upsert", "without a key", "eventual"])
+def test_records_of_any_form_reach_no_reader(
+    tmp_path: Path, broker: Broker, kafka: KafkaProperties, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Headers that are no marker, and values that are no row, up to the largest that a topic takes."""
+    table = table_of_kind(tmp_path, broker, kind)
+    query = Query(tmp_path, table.name)
+    servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    table.write(id_rows([1, 2]))
+    before, stranger = table.log_end_offsets(), Stranger(kafka, table, "plain")
+    sent = [(header, EVIL["json"]) for header in HOSTILE_HEADERS] + [(None, value) for value in HOSTILE_VALUES]
+    for header, value in sent:
+        headers = [] if header is None else [(HEADER, header)]
+        stranger.producer.produce(stranger.topic, value, key=b"[" * 1000, partition=0, headers=headers)
+    assert stranger.producer.flush(60) == 0
+    wait_for_log(table, {0: before[0] + len(sent)})
+    assert ids_of_rows(query.available()) == [1, 2]
+    assert sorted(ids_of_rows(table.read().to_arrow().to_pylist())) == [1, 2]
+    refused: list[str] = []
+    for read in (
+        lambda: changes_by(table, servers, **{"streaming-read-mode": "log"}),
+        lambda: [row["id"] for each in table.stream("full", idle_s=0) for row in each.rows.to_pylist()],
+        lambda: ids_of_rows(table.read(options=UNION).to_arrow().to_pylist()),
+        lambda: rows_of_copy(table),
+    ):
+        try:
+            assert sorted(read()) == [1, 2]
+        except CorruptDataError as error:
+            refused.append(str(error))
+        except InvalidInputError:
+            assert kind == "without a key", "it has no union with its log, and no copies"
+    assert len(refused) < 4
+    assert all(f"topic={stranger.topic} " in each for each in refused)
+    assert f" records={len(sent)} " in str(verify(table, rows=True).to_pylist())
+    place = [
+        "--warehouse",
+        str(tmp_path),
+        "--catalog-option",
+        f"log.kafka.bootstrap.servers={broker.bootstrap_servers}",
+    ]
+    run_command(["tail", table.name, *place, "--from", "timestamp.2020-01-01"])
+    assert "evil" not in capsys.readouterr().out
+    with pytest.raises(CorruptDataError):
+        table.write(id_rows([4]))
+
+
+def rows_of_copy(table: Table) -> list[int]:
+    with table.live() as live:
+        return [row["id"] for row in live.rows()]
 
 
 def changes_by(table: Table, catalog_options: dict[str, str], **options: str) -> list[int]:

@@ -20,7 +20,7 @@ from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
 from filestore.maintenance import orphans, rollback, snapshot_expiry
-from filestore.refs import deciding, file_references, live_references, pending_tags, unused_files
+from filestore.refs import deciding, file_references, keeping, live_references, pending_tags, unused_files
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -91,6 +91,10 @@ def published_steps(reached: list[Seam]) -> list[int]:
 
 def every_claim_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SnapshotStore, "claimed_up_to", lambda store: store.claims.highest_id() or FIRST_SNAPSHOT_ID)
+
+
+def only_the_pending_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(keeping, "_let_go", lambda store, path, *_, **__: pending_tags.remove_leftover(store, path))
 
 
 def without_age(patch: pytest.MonkeyPatch) -> None:
@@ -217,7 +221,7 @@ BUGS = (
     ),
     PlantedBug(
         name="a tag asks for the claim of its snapshot",
-        patch=returning(pending_tags, "check_unclaimed"),
+        patch=returning(keeping, "check_unclaimed"),
         plans=at(plan("tag", "expire"), "/tag", of=("write_new",)),
         most=2,
     ),
@@ -232,6 +236,24 @@ BUGS = (
         patch=returning(unused_files, "check_gone"),
         plans=at(plan("replace-tag", "delete-tag", setup="versioned"), "/tag/tag-old", of=("replace",)),
         most=1,
+    ),
+    PlantedBug(
+        name="an expiry looks again at what it had spared",
+        patch=returning(snapshot_expiry._Expiry, "released", []),
+        plans=at(plan("write expire", "delete-tag", setup="tagged"), "/manifest/", of=("delete",)),
+        most=20,
+    ),
+    PlantedBug(
+        name="a tag that is refused lets go of what was spared for it",
+        patch=only_the_pending_file,
+        plans=at(plan("tag", "expire"), "/expiry"),
+        most=5,
+    ),
+    PlantedBug(
+        name="a branch that was deleted looks again at what it had spared",
+        patch=returning(branches, "delete_released"),
+        plans=at(plan("delete-branch", "write expire", setup="versioned"), "/manifest/", of=("delete",)),
+        most=20,
     ),
     PlantedBug(
         name="a savepoint keeps its files before it is there",

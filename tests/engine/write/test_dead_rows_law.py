@@ -3,6 +3,7 @@
 Random histories of batches, writers that die in one, and ways back to tags, snapshots and times, over a log in memory.
 """
 
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -15,14 +16,16 @@ import pytest
 
 from engine import Catalog, Table
 from engine import procedures as sys_
+from filestore.options.table_options import TableOptions
 from logstore.kafka.environment import serving
 from logstore.kafka.memory.cluster import MemoryCluster
 from logstore.kafka.memory.environment import MemoryEnvironment
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
+from tests.support.logs import log_changes
 from tests.support.streams import Query
 from tests.support.warehouses import ID_SCHEMA
 
-Rows = dict[int, str | None]
+Rows = dict[int, str | int | None]
 STEPS = ("write", "die", "roll_back", "write", "die", "roll_back", "sync", "tag", "overwrite", "follow", "compact")
 KINDS = {"plain": {}, "tombstones": {"log.format": "json"}}
 
@@ -186,3 +189,48 @@ def test_records_that_are_no_rows_are_not_shown_before_their_snapshot(catalog: C
     options = {"bucket": "1", "log.consistency": "eventual", "merge-engine": engine}
     with pytest.raises(InvalidInputError, match=f"needs records that replace .*merge-engine={engine} fix="):
         catalog.create_table("d.t", ID_SCHEMA, primary_key=["id"], options=options)
+
+
+@pytest.mark.parametrize("was_eventual", [False, True])
+@pytest.mark.parametrize("kind", ["sum", "last_non_null_value"])
+def test_an_older_table_whose_records_are_no_rows_shows_them_with_their_snapshot(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, kind: str, was_eventual: bool
+) -> None:
+    """FL-58, FL-108: such a table could be made once; what it has of earlier dead writers stays where it is."""
+    options = {"bucket": "1", "merge-engine": "aggregation", "fields.v.aggregate-function": kind}
+    made = catalog.create_table(
+        "d.t",
+        pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())]),
+        primary_key=["id"],
+        options=options,
+    )
+    path = Path(f"{made.store.paths.schema_dir}/schema-0")
+    schema = json.loads(path.read_text())
+    schema["options"]["log.consistency"] = "eventual"
+    path.write_text(json.dumps(schema))
+    table = catalog.table("d.t")
+    follower = FoldedStream(catalog, table, {})
+    table.write(pa.table({"id": [1, 2], "v": [10, 20]}))
+    assert follower.follow() == {1: 10, 2: 20}
+
+    def die() -> None:
+        def source() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"id": [1, 3], "v": [5, 7]})
+            raise UnavailableError("the source is gone")
+
+        with pytest.raises(UnavailableError):
+            table.write(pa.RecordBatchReader.from_batches(table.schema.arrow_schema, source()))
+
+    if was_eventual:
+        with monkeypatch.context() as before:
+            before.setattr(TableOptions, "log_is_eventual", True)
+            die()
+    die()
+    assert follower.follow() == {1: 10, 2: 20}
+    table.write(pa.table({"id": [1], "v": [1]}))
+    rows = {1: 11 if kind == "sum" else 1, 2: 20}
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == rows
+    assert follower.follow() == rows
+    if not was_eventual:  # what any consumer adds up
+        assert [(row["id"], row["v"]) for _, row in log_changes(table)] == [(1, 10), (2, 20), (1, 1)]
+    assert sys_.verify(table).num_rows == 0

@@ -1,19 +1,23 @@
 """Where the files of a table are is said by its files, and how far that is believed by who opens it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from filestore.branch.branches import create_branch, delete_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.layout.file_names import external_roots, is_below
+from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.entries import ManifestEntry
 from filestore.options.catalog_options import CatalogOptions
 from filestore.table import FileTable
-from lsm.errors import InvalidInputError
+from filestore.tag.tags import create_tag, delete_tag
+from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.hostile_table import forge
 from tests.support.stored_login import store_options
 
@@ -170,3 +174,92 @@ def test_a_drop_says_what_stays_outside(
     assert victim.exists()
     (said,) = [each.getMessage() for each in caplog.records if "outside of its directory stay" in each.getMessage()]
     assert f"data-file.external-paths={victim.parent}" in said
+
+
+LINKED = (
+    "bucket-0",
+    "manifest",
+    "snapshot",
+    "schema",
+    "tag",
+    "branch",
+    "index",
+    "branch/branch-dev",
+    "p=1",
+    "file",
+    ".",
+)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.sweep
+@pytest.mark.parametrize("linked", LINKED)
+def test_no_link_leads_reads_writes_or_deletions_out_of_the_table(linked: str, tmp_path: Path, victim: Path) -> None:
+    """A directory, a data file or the table itself is moved to the victim's place, and a link is where it was.
+
+    Its opener may allow the place: then rows are read, and still no data file there is deleted.
+    """
+    schema = SCHEMA.append(pa.field("p", pa.int64()))
+    catalog = FileCatalog(str(tmp_path / "w"))
+    table = catalog.create_table(
+        "db.t", schema, primary_key=["p", "id"], partition_by=["p"], options={"bucket": "1", "file.format": "parquet"}
+    )
+    if linked == "bucket-0":
+        table = catalog.create_table("db.u", schema, primary_key=["id"], options={"bucket": "1"})
+    for first in range(3):
+        table.write(some_rows(first).append_column("p", pa.array([1])))
+    table.compact(full=True)
+    create_tag(table.store, "kept")
+    create_branch(table.store, "dev", tag="kept")
+    root = Path(table.store.paths.root)
+    place = max(root.rglob("data-*"), key=lambda path: path.stat().st_mtime) if linked == "file" else root / linked
+    place = root if linked == "." else place
+    place.parent.mkdir(exist_ok=True)
+    if place.exists():
+        place.rename(moved := victim.parent / "moved")
+    else:
+        (moved := victim.parent / "moved").mkdir()
+    place.symlink_to(moved)
+    before = state_of(victim.parent)
+    name = table.store.name
+    for _ in ("first", "again"):
+        for deed in DEEDS:
+            with suppress(InvalidInputError, CorruptDataError):
+                deed(FileCatalog(str(tmp_path / "w")).table(name))
+        assert state_of(victim.parent) == before
+        with pytest.raises(InvalidInputError, match=rf"{ALLOWED}={moved}"):
+            all_of(FileCatalog(str(tmp_path / "w")), name)
+    allowing = FileCatalog(str(tmp_path / "w"), {ALLOWED: str(victim.parent)})
+    assert {0, 1, 2} <= {*allowing.table(name).read().to_arrow()["id"].to_pylist()}
+    list(expire_snapshots(allowing.table(name).store, ALL_BUT_ONE))
+    kept = {path for path in before if "data-" in path}
+    assert linked == "." or kept <= state_of(victim.parent).keys()
+
+
+def all_of(catalog: FileCatalog, name: str) -> None:
+    table = catalog.table(name)
+    table.read().to_arrow()
+    table.on_branch("dev").read().to_arrow()
+    table.compact(full=True)
+
+
+def state_of(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+DEEDS: tuple[Callable[[FileTable], object], ...] = (
+    lambda table: table.write(some_rows(7).append_column("p", pa.array([1]))),
+    lambda table: table.compact(full=True),
+    lambda table: list(expire_snapshots(table.store, ALL_BUT_ONE)),
+    lambda table: delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda *_: None),
+    lambda table: delete_branch(table.store, "dev"),
+    lambda table: delete_tag(table.store, "kept"),
+)
+
+
+def test_a_warehouse_may_be_behind_a_link(tmp_path: Path) -> None:
+    table = made_table(tmp_path / "real", "db.t")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (Path(table.store.paths.root) / "bucket-0").rename(tmp_path / "real" / "db.db" / "t" / "bucket-1")
+    (Path(table.store.paths.root) / "bucket-0").symlink_to(tmp_path / "link" / "db.db" / "t" / "bucket-1")
+    assert FileCatalog(str(tmp_path / "link")).table("db.t").read().to_arrow().num_rows == 3

@@ -19,7 +19,11 @@ NAMES = [
     key
     for key, option in TableOptions.declared.items()
     if option.parse is file_name
-    or (option.check is not None and key != "data-file.path-directory" and option.parse.kind == "text")
+    or (
+        option.check is not None
+        and key not in {"data-file.path-directory", "watermark.expression"}
+        and option.parse.kind == "text"
+    )
 ]
 # parts of names that are checked where they are used, or kept elsewhere
 NO_PATHS = {"log.kafka.topic", "log.transactional-id.prefix", "path", "file.path", "data-file.external-paths"}

@@ -43,6 +43,10 @@ def casts(config: JobConfig) -> list[str]:
     [
         ("SELECT * FROM sauce", "no such view: view=sauce known=source"),
         ("SELECT * FROM source JOIN lines USING (id)", "no such view: view=lines"),
+        ("SELECT /*+ OPTIONS('change-tracking'='false') */ * FROM source", r"no table takes this hint: .*/\*\+"),
+        ("SELECT * FROM source x /*+ OPTIONS('no.such'='1') */", "no table takes this hint"),
+        ("SELECT * FROM source /*+ OPTIONS('no.such'='1') */", r"a view takes no options: view=source .*no\.such"),
+        ("WITH q AS (FROM source) SELECT * FROM q /*+ OPTIONS('a'='b') */", "a view takes no options: view=q"),
         ("SELECT dt, id, custmer, _row_kind FROM source", "no such column: column=custmer .* did_you_mean=customer"),
         ("SELECT dt, id, _row_kind FROM source WHERE amuont > 1", "column=amuont .* did_you_mean=amount"),
         ("SELECT s.nope, dt, id, _row_kind FROM source s", "no such column: column=nope"),

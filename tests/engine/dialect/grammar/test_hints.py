@@ -121,7 +121,6 @@ def test_a_hint_is_taken_at_the_places_of_tables_and_refused_at_all_others(marke
         "SELECT /*+ BROADCAST(t), OPTIONS ('a' = 'b') */ * FROM t",
         "SELECT /*+ options('a' = 'b') */ * FROM t",
         "SELECT * FROM {} t",
-        "SELECT * FROM t {} {}",
         "SELECT * FROM t x {}",
     ],
 )
@@ -132,9 +131,19 @@ def test_who_writes_a_hint_elsewhere_learns_where_it_goes(text: str) -> None:
     assert "/*+" in str(caught.value).splitlines()[1]
 
 
-@pytest.mark.parametrize("text", ["INSERT INTO {} t {} VALUES (1)", "SELECT * FROM t {} VERSION AS OF 1 {}"])
+TWICE = [
+    "INSERT INTO {} t {} VALUES (1)",
+    "INSERT INTO {} {} TABLE t VALUES (1)",
+    "SELECT * FROM t {} VERSION AS OF 1 {}",
+    "SELECT * FROM t {} {} x",
+    "UPDATE t {} -- {}\n {} SET v = 1",
+]
+
+
+@pytest.mark.parametrize("text", TWICE)
 def test_two_hints_of_a_table_add_up_unless_they_differ(text: str) -> None:
     first, second, other = (f"/*+ OPTIONS({pair}) */" for pair in ("'a'='1'", "'b'='2', 'a'='1'", "'a'='2'"))
+    text = text.replace("-- {}", "-- c")
     (statement,) = parse_statements(text.format(first, second))
     assert taken(statement) == [{"a": "1", "b": "2"}]
     with pytest.raises(OwnSyntaxError, match="given twice with different values: option=a"):

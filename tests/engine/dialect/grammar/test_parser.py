@@ -331,8 +331,8 @@ MISTAKES = {
     "EXPLAIN SELECT 1 FROM": (1, 22, "expected table name"),
     "DROP TEMPORARY TABLE IF EXISTS t": (1, 6, "DROP VIEW a temporary view"),
     "CREATE CATALOG c WITH ('type' = 'paimon')": (1, 8, "fluvial.install"),
-    "CREATE TEMP VIEW v AS SELECT * FROM t /*+ OPTIONS('a'='b') */": (1, 39, "its text takes no options"),
-    "CACHE TABLE c AS SELECT * FROM t /*+ OPTIONS('a'='b') */": (1, 34, "its text takes no options"),
+    "REFRESH TABLE t /*+ OPTIONS('a'='b') */": (1, 17, "no table takes this hint"),
+    "UNCACHE TABLE /*+ OPTIONS('a'='b') */ t": (1, 15, "no table takes this hint"),
     "DROP TABLE a b": (1, 14, "end of the statement"),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -160,9 +161,9 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         ("UPDATE fluvial.shop.t SET idd = 1", IllegalArgumentException, "idd"),
         ("CREATE CATALOG other WITH ('type' = 'paimon')", ParseException, "fluvial.install(spark, fluvial.Catalog("),
         (
-            "CREATE TEMP VIEW hinted AS SELECT * FROM fluvial.shop.t /*+ OPTIONS('scan.snapshot-id'='1') */",
+            "CREATE TEMP VIEW hinted AS SELECT * FROM fluvial.shop.t x /*+ OPTIONS('scan.snapshot-id'='1') */",
             ParseException,
-            "its text takes no options",
+            "no table takes this hint",
         ),
         ("DROP TEMPORARY TABLE fluvial.shop.t", ParseException, "DROP VIEW a temporary view"),
         ("SELECT * FROM fluvial.shop.t$tags VERSION AS OF 1", ParseException, "without versions"),
@@ -319,3 +320,41 @@ def test_a_version_needs_no_quotes(spark: SparkSession, shop: Catalog) -> None:
             assert spark.sql(text).count() == count, text
     with pytest.raises(PySparkException, match=r"write branch-1\.latest for its newest state"):
         spark.sql("SELECT * FROM fluvial.shop.bare VERSION AS OF branch-1")
+
+
+def test_texts_that_spark_keeps_take_options_and_versions(spark: SparkSession, shop: Catalog) -> None:
+    """FL-34, BR-38, TAG-07: a view, a kept table, a variable, a script and a stream read what their text says."""
+    table = shop.create_table("shop.kept", pa.schema([("id", pa.int64())]), options={"bucket": "1", "bucket-key": "id"})
+    table.write(pa.table({"id": [1]}))
+    table.tags.create("tag-1")
+    table.branches.create("branch-1", tag="tag-1")
+    table.write(pa.table({"id": [2]}))
+    name, hint = "fluvial.shop.kept", "/*+ OPTIONS('scan.snapshot-id'='1') */"
+    before = {"VERSION AS OF branch-1.tag-1", "VERSION AS OF tag-1", hint, f"{hint} -- c\n {hint}"}
+    for number, place in enumerate(sorted(before)):
+        query = f"SELECT id FROM {name} {place}"
+        spark.sql(f"CREATE TEMPORARY VIEW kept_{number} AS {query}")
+        spark.sql(f"CACHE TABLE kept_rows_{number} AS {query}")
+        for view in ("kept", "kept_rows"):
+            assert [row[0] for row in spark.table(f"{view}_{number}").collect()] == [1], place
+        assert [row[0] for row in spark.sql(f"BEGIN {query}; END").collect()] == [1], place
+        assert spark.sql("SELECT :a + count(*) FROM kept_0 WHERE 'version' <> ''", args={"a": 1}).first() == (2,)
+    tracked = table.latest_snapshot()
+    spark.sql(f"BEGIN INSERT INTO {HIDDEN} {name} VALUES (3); END")
+    hidden = table.latest_snapshot()
+    assert hidden is not None
+    assert tracked is not None
+    assert hidden.id == tracked.id + 1
+    assert hidden.properties[CHANGES_KEY] == "none"
+    for opened in (f"STREAM {name}", f"STREAM({name})"):
+        mode = "/*+ OPTIONS('scan.mode'='from-snapshot', 'scan.snapshot-id'='2') */"
+        query = (
+            spark.sql(f"SELECT id FROM {opened} {mode}").writeStream.format("memory").queryName("kept_stream").start()
+        )
+        query.processAllAvailable()
+        query.stop()
+        assert [row[0] for row in spark.table("kept_stream").collect()] == [2]
+        spark.catalog.dropTempView("kept_stream")
+    spark.sql(f"CREATE TEMPORARY VIEW wrong AS SELECT * FROM {name} /*+ OPTIONS('no.such'='1') */")
+    with pytest.raises(PySparkException, match=r"unknown read option: no\.such"):
+        spark.table("wrong").collect()
