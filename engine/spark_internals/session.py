@@ -198,7 +198,18 @@ def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
         with suppress(*_ABSENT):
             if not context._encryption_enabled:
                 return _handed_over(spark, context, rows)
-    return spark.createDataFrame(rows)
+    return arrow_frame(spark, rows)
+
+
+def arrow_frame(spark: "SparkSession", rows: "pa.Table", schema: "StructType | None" = None) -> "DataFrame":
+    """Few rows as a frame, before 4.0 by way of Python objects; no schema: that of the rows."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if hasattr(DataFrame, "toArrow"):
+        return spark.createDataFrame(rows) if schema is None else spark.createDataFrame(rows, schema)
+    values = [tuple(each.values()) for each in rows.to_pylist()]
+    return spark.createDataFrame(values, from_arrow_schema(rows.schema) if schema is None else schema)
 
 
 def _handed_over(spark: "SparkSession", context: Any, rows: "pa.Table") -> "DataFrame":

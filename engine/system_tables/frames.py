@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine.read.frames import table_frame
+from engine.spark_internals.session import arrow_frame
 from engine.system_tables.catalog_tables import Tables
 from engine.system_tables.names import CATALOG_DATABASES, CHANGE_TABLES, ROW_TABLES
 from engine.system_tables.read import SystemRead, open_system
@@ -53,7 +54,7 @@ def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate 
         schema = spark_schema(read.table_schema.fields)
         if not batches:
             return spark.createDataFrame([], schema)
-        return spark.createDataFrame(pa.Table.from_batches(batches), schema)
+        return arrow_frame(spark, pa.Table.from_batches(batches), schema)
     opened = open_row_table(read.files, read.name.system, read.given, None)
     has_kinds = read.name.system in CHANGE_TABLES
     constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if has_kinds else {}

@@ -26,6 +26,7 @@ from lsm.errors import InvalidInputError
 from lsm.nearest_names import did_you_mean
 
 _TIME: Final[type[T.DataType] | None] = getattr(T, "TimeType", None)  # since 4.1
+_VARIANT: Final[type[T.DataType] | None] = getattr(T, "VariantType", None)  # since 4.0
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BOOLEAN": T.BooleanType(),
     "TINYINT": T.ByteType(),
@@ -40,7 +41,7 @@ _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BINARY": T.BinaryType(),
     "VARBINARY": T.BinaryType(),
     **({} if _TIME is None else {"TIME": _TIME(3)}),
-    "VARIANT": T.VariantType(),
+    **({} if _VARIANT is None else {"VARIANT": _VARIANT()}),
     "TIMESTAMP": T.TimestampNTZType(),
     "TIMESTAMP_LTZ": T.TimestampType(),
 }

@@ -23,7 +23,6 @@ from engine.dialect.scope.names import described, opened
 from engine.dialect.scope.results import texts_table
 from engine.log.table_log import TableLog
 from engine.request.writer_options import EVEN_UNTRACKED
-from engine.spark.data_source import FORMAT_NAME
 from engine.system_tables.names import has_database, is_system_table
 from engine.table import Table
 from engine.types.quoting import quoted
@@ -188,6 +187,8 @@ def _column_facts(context: SqlContext, field: DataField) -> list[tuple[str, str 
 
 def _sparks_facts(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     """What Spark says of each table, by its names."""
+    from engine.spark.data_source import FORMAT_NAME
+
     database, _, name = table.name.partition(".")
     yield "Name", f"{context.catalog_name}.{table.name}", ""
     yield "Catalog", context.catalog_name, ""
@@ -220,6 +221,8 @@ def _checks(schema: TableSchema) -> list[tuple[str, str]]:
 
 def _as_json(context: SqlContext, table: Table) -> dict[str, Any]:
     """``DESCRIBE EXTENDED ... AS JSON``: by Spark's keys."""
+    from engine.spark.data_source import FORMAT_NAME
+
     schema, (database, _, name) = table.schema, table.name.partition(".")
     found: dict[str, Any] = {
         "table_name": name,

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 from uuid import uuid4
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
@@ -183,7 +183,7 @@ class BoundText:
 
     def _place(self, error: PySparkException, *, is_whole: bool) -> tuple[int, int]:
         for each in error.getQueryContext() or ():
-            if each.contextType() is not QueryContextType.SQL:
+            if each.contextType().name != "SQL":
                 continue  # it knows lines of Python, not of the text
             fragment = self.restored(each.fragment())
             if is_whole:

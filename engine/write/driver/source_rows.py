@@ -7,20 +7,21 @@ files, that Spark planned are read here. The query's progress counts these rows 
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
-from engine.checkpoint.admission import without_checkpoint
 from engine.kafka.dead_letters import ChosenLetters
 from engine.spark_internals.batch_plans import ParquetScan, SourceScan, batch_scan
 from engine.spark_internals.session import JvmError
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.write.driver.byte_budget import ByteBudget
 from engine.write.driver.file_rows import read_files
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
 
 SOURCE_NAME: Final = "fluvial-kafka"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -81,6 +82,10 @@ def read_rows(
         NotAsTheyAreError: see ``read_files``.
         FluvialError: as the source's tasks do.
     """
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    from engine.checkpoint.admission import without_checkpoint
+
     if isinstance(scan, ParquetScan):
         return read_files(scan, schema, threads=threads, most_bytes=most_bytes)
     from engine.kafka.options import KafkaSourceOptions
@@ -91,7 +96,7 @@ def read_rows(
     parts = [pickle.loads(each) for each in scan.partitions]
     chosen = [reader.letters(letters, is_held=True) for _ in parts]
 
-    def rows_of(partition: InputPartition, bad: ChosenLetters) -> list[pa.RecordBatch]:
+    def rows_of(partition: "InputPartition", bad: ChosenLetters) -> list[pa.RecordBatch]:
         return [*budget.within(reader.rows(partition, bad))]
 
     with ThreadPoolExecutor(max(1, min(threads, len(parts))), thread_name_prefix="fluvial-read") as pool:

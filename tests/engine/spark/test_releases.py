@@ -45,7 +45,9 @@ def test_todays_spark_writes_and_follows(today: dict[str, object]) -> None:
 def run_on(release: str | None, directory: Path, module: str, *arguments: str) -> str:
     """Run a module with a release of PySpark, None: today's; what it prints."""
     environment = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYTHONPATH")}
-    older = () if release is None else (ROOT / f".venv-spark-{release}",)
+    older = [] if release is None else [ROOT / f".venv-spark-{release}"]
+    if release == "3.5":
+        older = [*(ROOT / ".venv-bench").glob("lib/python*/site-packages")]
     places = (*older, ROOT, ROOT / "engine" / "plugin")
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, places)), "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, "-m", module, *arguments]
@@ -71,6 +73,20 @@ def test_an_older_spark_gives_the_same(
         "time": time,
         "without a place": NO_PLACE,
         "format of a stream": stream,
+    }
+
+
+@pytest.mark.long
+@pytest.mark.sweep
+@pytest.mark.timeout(900)
+def test_spark_35_has_the_sink_and_sql(tmp_path: Path) -> None:
+    """Sources and formats in Python are of 4.0; what needs none works before."""
+    found = json.loads(run_on("3.5", tmp_path, "tests.support.spark_35_ways", str(tmp_path)).splitlines()[-1])
+    assert found.pop("version").startswith("3.5.")
+    assert found == {
+        "counts": [8],
+        "done": [[1, 0, 0], [0, 1, 0]],
+        "rows": [[0, "s"], [1, "m"], [99, "q"]],
     }
 
 
