@@ -26,12 +26,12 @@ from engine.stream.watch import TableWatch
 from filestore.branch import key_merge
 from filestore.changelog import snapshot_changes
 from filestore.compact.merge_tree import LevelMerge
-from filestore.datafile import schema_mapping
+from filestore.datafile import row_positions, schema_mapping
 from filestore.maintenance import snapshot_expiry
 from filestore.manifest import avro_walk
 from filestore.predicate import evaluation
 from filestore.predicate.predicate import Compare, CompareOp
-from filestore.read import row_lookup, split_read
+from filestore.read import row_lookup
 from filestore.scan import pruning
 from filestore.table import FileTable, TableRead
 from filestore.table_store import TableStore
@@ -59,7 +59,7 @@ def _rows_numbered_as_chosen(stack: ExitStack) -> None:
 
         return fault
 
-    _instead(stack, split_read, "rows_at", make)
+    _instead(stack, row_positions, "rows_at", make)
     _instead(stack, row_lookup, "rows_at", make)
 
 
@@ -84,7 +84,7 @@ def _vectors_not_applied(stack: ExitStack) -> None:
 
         return fault
 
-    _instead(stack, split_read, "rows_not_at", make)
+    _instead(stack, row_positions, "rows_not_at", make)
 
 
 def _retractions_added_to_sums(stack: ExitStack) -> None:
