@@ -1,6 +1,7 @@
 """One history: actors with their operations, a schedule, and what was wrong at the end."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from engine.simulation.plan import HistoryPlan
 from engine.simulation.repertoire import operation
 from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Schedule, Scheduler
 from engine.simulation.schedules import PlacedSchedule
-from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
+from engine.simulation.seams import WAS_REFUSED, ActorClock, ActorNames, SimulatedTime, files_of
 from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
 from filestore.branch.branches import list_branches
 from filestore.catalog.catalog import FileCatalog
@@ -243,12 +244,21 @@ class _Run:
     def _is_calm(self) -> bool:
         """Whether every operation came to its end, without a fault, and on the table that it had opened.
 
-        Never with a log: a job whose batch another one has adopted from it leaves the files that it wrote.
+        Never with a log: a job whose batch another one has adopted from it leaves the files that it wrote. Nor where a
+        number of a snapshot was used twice: a writer that takes back a fork does not look for what was spared for it.
         """
         if self.setup.has_log or self.scheduler.has_faults or self.scheduler.had_late_requests or self.interrupted:
             return False
         moved = any(each.name in ("drop", "rename") for each in self.removals)
-        return not moved and not any(each.may_be_done for each in self.deeds)
+        return not moved and not self._has_used_twice() and not any(each.may_be_done for each in self.deeds)
+
+    def _has_used_twice(self) -> bool:
+        """Whether a snapshot was published with a number that another one had before."""
+        known = Counter(f"{self.root}/{path}" for path in prepared(self.setup).files if _SNAPSHOT in path)
+        for event in self.scheduler.trace:
+            if _SNAPSHOT in event.path:
+                known[event.path] += (event.what == "create_exclusive") - (event.what == WAS_REFUSED)
+        return any(count > 1 for count in known.values())
 
     def _carry_out(self, each: SimulatedOperation, actor: Actor) -> Deed:
         self.scheduler.step += 1  # what is done from now on is later than what has ended

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -12,6 +12,9 @@ from filestore.io.memory_files import OutputBuffer
 from lsm.errors import OutcomeUnknownError, UnavailableError
 
 T = TypeVar("T")
+
+WAS_REFUSED: Final = "was refused"
+"""Note of a change of a file that another one had made before."""
 
 
 class ActorFiles:
@@ -139,7 +142,7 @@ class ActorFiles:
             self._actor.note(operation, path)
             done = change()
             if done is False:
-                self._actor.note("was refused", path)
+                self._actor.note(WAS_REFUSED, path)
             return done
         if fault is Fault.REFUSED:
             raise self._failed(operation, path, UnavailableError)
@@ -154,7 +157,7 @@ class ActorFiles:
     def _arrive(self, operation: str, path: str, change: Callable[[], object]) -> None:
         self._actor.note("arrives late", path, operation)
         if change() is False:
-            self._actor.note("was refused", path)
+            self._actor.note(WAS_REFUSED, path)
 
     def _failed(self, operation: str, path: str, error: type[Exception]) -> Exception:
         self._actor.note("fails at", path, operation)
