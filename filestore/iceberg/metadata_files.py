@@ -115,13 +115,15 @@ class IcebergFiles:
         self.point_to(metadata)
         return True
 
-    def point_to(self, metadata: Metadata) -> None:
-        """Note a version as the newest: first in the REST catalog, if there is one."""
+    def point_to(self, metadata: Metadata) -> bool:
+        """Note a version as the newest: first in the REST catalog, if there is one. Returns: whether the hint moved."""
         version = metadata.snapshot_id
         if self._store.options.iceberg_storage == REST_CATALOG:
             announce_version(self._store, metadata, self.metadata_path(version))
-        if hinted_version(self._io, self.directory) != version:
-            write_hint(self._io, f"{self.directory}/{HINT}", str(version).encode())
+        if hinted_version(self._io, self.directory) == version:
+            return False
+        write_hint(self._io, f"{self.directory}/{HINT}", str(version).encode())
+        return True
 
     def written_count(self) -> int:
         """How many manifests and lists no metadata refers to yet."""

@@ -84,8 +84,8 @@ class _Publisher:
         branches = refs.shown(before, kept, is_same_schema=known is not None and known.schema_id == self._newest.id)
         shown = self._metadata(base, kept, tags, branches, row_ids)
         if base is not None and follows and base.ref == latest.ref and shown.body == base.body:
-            self.files.point_to(shown)
-            return True
+            has_moved = self.files.point_to(shown)  # perhaps back, from what others have published since
+            return not has_moved or self._store.snapshots.latest_id() == latest.id
         unused = self._unused(base, past, main, kept, branches, follows=follows)
         goes_back = not follows or (base is not None and base.snapshot_id >= latest.id)
         if base is not None and base.ref == latest.ref and self._is_replaced(base):
