@@ -52,6 +52,7 @@ def with_pending_tag(
     store = store.as_found
     check_open(store, name, purpose)
     line = store.snapshots.line()
+    check_unclaimed(store, name, snapshot, line, purpose)  # so that an expiry spares nothing for what is refused anyway
     is_of_history = line.has_state(snapshot) is True
     path = new_pending_path(store, name, replaces=replaces)
     with undoing(lambda: _let_go(store, path, snapshot, is_of_history=is_of_history), unless=OutcomeUnknownError):
