@@ -160,7 +160,7 @@ class Checker:
             self.problems.append(f"tags are not listed: table={found.name} listed={listed} files={own}")
 
     def _check_nothing_left(self, name: str) -> None:
-        """Of two operations that let go of the same files, the last one deletes them."""
+        """The last of two operations that let go of the same files deletes them."""
         left = find_orphans(self._catalog.table(name).store, before_ms=_FAR_FUTURE_MS)
         if left:
             self.problems.append(f"files are left behind: table={name} count={len(left)} first={left[0].path}")

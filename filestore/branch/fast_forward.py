@@ -319,7 +319,7 @@ def _publish(
 
 @dataclass(frozen=True, slots=True)
 class _Newer:
-    """What main has behind the common snapshot."""
+    """The snapshots and references that main has behind the common snapshot."""
 
     ids: tuple[int, ...]  # of its snapshots, ascending
     lowest: int  # snapshots behind it go: those that an expiry has claimed may be incomplete

@@ -176,12 +176,12 @@ def _basis(store: TableStore, first_kept: Snapshot, found: "_Ends") -> tuple[obj
 
 
 def _distinct(references: Iterable[LiveReference]) -> set[object]:
-    """What distinguishes references, also those of two snapshots that had one number."""
+    """The references by all that distinguishes them, also those of two snapshots that had one number."""
     return {(each, each.snapshot and each.snapshot.ref) for each in references}
 
 
 class _Expiry:
-    """The snapshots before one with the files that nothing else uses."""
+    """One expiry: the snapshots before the first one that stays, with the files that nothing else uses."""
 
     def __init__(self, store: TableStore, first_kept: Snapshot, found: "_Ends") -> None:
         self._store, self._found = store, found
@@ -189,6 +189,7 @@ class _Expiry:
         self._candidates = list(_candidates(store, self._members))
         self._partitions = {file.partition for step in self._candidates for file in (*step.data, *step.left)}
         self._deleted: set[str] = set()
+        self._asked: set[object] = set()  # every reference for which a file may have been spared
         self._look()
 
     def steps(self) -> Iterator[ExpiryStep]:
@@ -204,6 +205,7 @@ class _Expiry:
         Who let go of such a reference may have seen one of the snapshots still there, and left the files to it.
         """
         while not self._asked <= _distinct(_remaining(self._store, self._members, self._found)):
+            self._asked.clear()
             self._look()
             for step in self._candidates:
                 spared = self._spared(step)
@@ -213,7 +215,7 @@ class _Expiry:
     def _look(self) -> None:
         """The references as they are now."""
         remaining = _remaining(self._store, self._members, self._found)
-        self._asked = _distinct(remaining)
+        self._asked |= _distinct(remaining)
         self._deciding = DecidingReferences.of(self._store, remaining, line=self._found.line)
         self._references = FileReferences(self._store, partitions=self._partitions)
 
@@ -467,8 +469,8 @@ def _delete_files(store: TableStore, paths: Sequence[str]) -> None:
     for path in paths:
         store.delete_file(path)
     if store.options.snapshot_clean_empty_directories:
-        manifests = store.paths.manifest("").rstrip("/")
-        for directory in sorted({path.rpartition("/")[0] for path in paths} - {manifests}):
+        of_metadata = {store.paths.manifest_dir, store.paths.index_dir, store.paths.statistics_dir}
+        for directory in sorted({path.rpartition("/")[0] for path in paths} - of_metadata):
             _delete_empty(store, directory)
 
 

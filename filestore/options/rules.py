@@ -23,7 +23,7 @@ ALIASES: Final[Mapping[str, str]] = {
 CHECK_PREFIX: Final = "check."
 """Of the CHECK constraints of a table: ``check.<name>`` is the condition."""
 COMPUTED_PREFIX: Final = "computed-column."
-"""Of columns that SQL computes: ``name AS expression``."""
+"""Begins the keys of columns that SQL computes, whose values are ``name AS expression``."""
 FREE_PREFIXES: Final = (
     "log.kafka.", "file-index.", COMPUTED_PREFIX, "computed-column-comment.", CHECK_PREFIX, "pipelines.",
 )  # fmt: skip

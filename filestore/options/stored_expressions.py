@@ -94,7 +94,7 @@ def check_computed(text: str) -> None:
 
 
 def _wanted(tokens: list[str]) -> str | None:
-    """What is expected in place of the first token that is refused; None: all are fine."""
+    """The words for what may stand in place of the first token that is refused; None: every token is fine."""
     expected, before, second = [], "", ""
     for token in tokens:
         word = token.lower()

@@ -1,4 +1,4 @@
-"""What begins to keep the files of a snapshot, and what was kept by those who let go of them.
+"""Tags and savepoints that begin to keep the files of a snapshot, or are refused and let go of them.
 
 Two operations that let go of the same files at once each see the other one's reference still there, and neither deletes
 the files. So an operation looks for unused files after its own reference has ended, never only before: of two, the last
@@ -52,12 +52,13 @@ def with_pending_tag(
     store = store.as_found
     check_open(store, name, purpose)
     line = store.snapshots.line()
-    check_unclaimed(store, name, snapshot, line, purpose)  # so that an expiry spares nothing for what is refused anyway
+    check_unclaimed(store, name, snapshot, purpose)  # so that an expiry spares nothing for what is refused anyway
+    _check_no_fork(store, name, snapshot, line, purpose)
     is_of_history = line.has_state(snapshot) is True
     path = new_pending_path(store, name, replaces=replaces)
     with undoing(lambda: _let_go(store, path, snapshot, is_of_history=is_of_history), unless=OutcomeUnknownError):
         store.io.write_new(path, snapshot.to_json().encode())
-        check_unclaimed(store, name, snapshot, line, purpose)
+        check_unclaimed(store, name, snapshot, purpose)
         create(store)
         is_kept = store.io.exists(path)
         try:
@@ -85,17 +86,19 @@ def _let_go(store: TableStore, path: str, snapshot: Snapshot, *, is_of_history: 
             logger.warning("files of a refused tag may be left: table=%s path=%s error=%s", store.name, path, error)
 
 
-def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, line: SnapshotLine, purpose: str) -> None:
-    """Check that no expiry or rollback has claimed a snapshot, that it is the same one, and no fork of the line.
-
-    What a fork holds may be committed again by its writer: so no file of it would have one line of references.
-
-    Raises: ConflictError.
-    """
+def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:
+    """Check that no expiry or rollback has claimed a snapshot, and that it is the same one. Raises: ConflictError."""
     found = store.snapshots.find_ref(snapshot.ref)
     is_leaving = found is None or store.snapshots.removed.has(snapshot.identity)
     if is_leaving or store.snapshots.claimed_up_to() > snapshot.id:
         raise _expired(store, name, snapshot, purpose)
+
+
+def _check_no_fork(store: TableStore, name: str, snapshot: Snapshot, line: SnapshotLine, purpose: str) -> None:
+    """Check that a snapshot is no fork of the line, which it never becomes later. Raises: ConflictError.
+
+    What a fork holds may be committed again by its writer: so no file of it would have one line of references.
+    """
     if line.is_fork(snapshot.id) and store.snapshots.find_committed(snapshot.id) is None:
         raise ConflictError(
             f"the snapshot is not in the history, its writer takes it back or has died, so it was not {purpose}: "

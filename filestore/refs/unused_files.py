@@ -31,15 +31,20 @@ class SparedFiles:
     def __init__(self, store: TableStore, own: Set[LiveReference]) -> None:
         """Look now. Raises: CorruptDataError: another live reference lacks files, so the files it uses are unknown."""
         self._store, self._own = store, own
-        self._asked = self._others()
-        self.used = FileReferences(store).all_used(self._others)
+        self._asked: set[LiveReference] = set()  # every reference for which a file may have been spared
+        self.used = FileReferences(store).all_used(self._listed)
 
     def released(self, files: Set[str]) -> Iterator[str]:
         """Which of the own files were spared for references that have ended since; called behind the own ones' end."""
-        while not self._asked <= (now := self._others()):
-            before, self._asked = self.used, now
-            self.used = FileReferences(self._store).all_used(self._others)
+        while not self._asked <= self._others():
+            self._asked.clear()
+            before, self.used = self.used, FileReferences(self._store).all_used(self._listed)
             yield from sorted(files & (before - self.used))
+
+    def _listed(self) -> set[LiveReference]:
+        found = self._others()
+        self._asked |= found
+        return found
 
     def _others(self) -> set[LiveReference]:
         return {*all_references(self._store)} - self._own

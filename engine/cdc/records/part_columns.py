@@ -57,7 +57,7 @@ def lossy_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> 
 
 
 def loss_of(column: SourceColumn, settings: CdcSettings) -> str:
-    """What a column does not hold of the source's values; "": nothing."""
+    """The values of the source that a column does not hold, in words; "": it holds all."""
     setting, wanted = NULLS_OF_AVRO if settings.registry is not None else NULLS
     is_replaced = column.nullable and column.has_default and settings.connector.get(setting, "").lower() != wanted
     replaced = (

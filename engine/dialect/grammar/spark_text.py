@@ -70,7 +70,7 @@ def _is_kept(cursor: Cursor) -> bool:
 
 
 def _edits(cursor: Cursor, *, is_sparks: bool, taken: set[int]) -> Iterator[Edit]:
-    """What changes in a statement: at all its tables, or only at those that are read as streams.
+    """The changes of a statement: at all its tables, or only at those that are read as streams.
 
     Args:
         cursor: at the statement's start.

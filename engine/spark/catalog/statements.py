@@ -34,7 +34,7 @@ class Statements(Protocol):
     """Fluvial's SQL, as the sessions of Spark see it."""
 
     def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | SparkText:
-        """What to do with a text. Raises: InvalidInputError: it is Fluvial's, and wrong."""
+        """The way in which a text is run. Raises: InvalidInputError: it is Fluvial's, and wrong."""
         ...
 
     def is_syntax_error(self, error: FluvialError) -> bool:

@@ -83,7 +83,7 @@ def test_commands_without_spark_import_neither_spark_nor_pandas(tmp_path: Path) 
     assert [text for (emitted, _), text in zip(found, texts, strict=True) if text not in emitted] == []
 
 
-# runs a command, or imports a package, and tells which of its own modules and of others' are there afterwards
+# runs a command, or imports a package, and prints the names of all modules that are loaded afterwards
 IMPORTED = """
 import contextlib, io, json, sys
 arguments = sys.argv[1:]

@@ -391,6 +391,34 @@ def files_of_branches() -> dict[str, bytes]:
     return dict(table.store.io.files)  # type: ignore[attr-defined]
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("ending", [("t1", "t4"), ("t4", "t1"), ("t1", "t4", "t7")])
+def test_tags_that_end_at_any_place_of_an_expiry_leave_no_file(ending: tuple[str, ...]) -> None:
+    """The expiry keeps files for a tag, and the deletion of that tag keeps them for the snapshots."""
+    made = key_table(bucket="1", **trigger(2))
+    for turn in range(9):
+        made.write(rows((turn % 3, turn)))
+        if turn in (1, 4, 7):
+            create_tag(made.store, f"t{turn}")
+    files = dict(made.store.io.files)  # type: ignore[attr-defined]
+    for nth in range(1, 2000):
+        io, reached = MemoryFileIO(dict(files)), []
+
+        def delete_tags() -> None:
+            reached.append(nth)  # noqa: B023
+            for name in ending:
+                delete_tag(key_table_at(io).store, name)  # noqa: B023
+
+        expire(reopened(key_table_at(io), Nth(io, nth, delete_tags)))  # type: ignore[arg-type]
+        table = key_table_at(io)
+        assert files_there(table) == used_files(table), nth
+        if not reached:
+            break
+    else:
+        pytest.fail("the sweep did not end")
+    assert nth > 20
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("first", ["dev", "main"])
