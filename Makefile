@@ -28,9 +28,13 @@ OLDER_CONSTRAINTS := conf/older-constraints.txt
 # Spark before 4.2, which has not all that Fluvial can use
 SPARKS := 4.0 4.1
 SPARK_CONSTRAINTS := $(SPARKS:%=conf/spark-%-constraints.txt)
+DOCS := .venv-docs
+DOCS_CONSTRAINTS := conf/docs-constraints.txt
+# Where `make docs` puts the site; a version has its own directory there, beside those of other versions
+SITE ?= .site
 AUDIT := .venv-audit
 AUDIT_CONSTRAINTS := conf/audit-constraints.txt
-PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(OLDER_CONSTRAINTS) $(SPARK_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
+PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(OLDER_CONSTRAINTS) $(SPARK_CONSTRAINTS) $(DOCS_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
 MINUTES ?= 10
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
@@ -54,7 +58,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table soak-cdc lint house audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older venv-sparks venv-docs docs jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories statements simulate soak soak-job soak-table soak-cdc lint house audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -65,7 +69,7 @@ venv-peers: $(PEERS)/.stamp ## the environment of pypaimon and DuckDB, interop p
 
 $(VENV)/.stamp: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -I $(PREFLIGHT) check
-	@$(PYTHON) -I $(PREFLIGHT) venv $(VENV) $(CONSTRAINTS) --editable '.[dev,demo]'
+	@$(PYTHON) -I $(PREFLIGHT) venv $(VENV) $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
 
 $(PEERS)/.stamp: $(PEERS_CONSTRAINTS)
@@ -75,7 +79,7 @@ $(PEERS)/.stamp: $(PEERS_CONSTRAINTS)
 venv-dbt: $(DBT)/.stamp ## the environment of dbt, a client of the Thrift server in the tests, in .venv-dbt/
 
 $(DBT)/.stamp: $(DBT_CONSTRAINTS)
-	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(DBT) $(DBT_CONSTRAINTS) 'dbt-spark[PyHive]'
+	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(DBT) $(DBT_CONSTRAINTS) 'dbt-spark[PyHive]' dbt-tests-adapter pytest
 	@touch $@
 
 venv-bench: $(BENCH)/.stamp ## Spark 3.5, for peers that load on no newer one: of the ingest benchmark, Iceberg's SQL in the tests, in .venv-bench/
@@ -100,6 +104,20 @@ venv-sparks: $(SPARKS:%=.venv-spark-%/.stamp) ## Spark 4.0 and 4.1, each beside 
 	  --require-hashes --no-build-isolation --target $(@D) --requirement conf/hashes/$(notdir $<)
 	@touch $@
 
+venv-docs: $(DOCS)/.stamp ## what builds the site, beside the packages of .venv/, in .venv-docs/
+
+$(DOCS)/.stamp: $(DOCS_CONSTRAINTS) | $(VENV)/.stamp
+	@rm -rf $(DOCS)
+	@$(PY) -I $(PREFLIGHT) run "fetching Sphinx" $(PY) -m pip install --quiet --no-deps --no-compile \
+	  --require-hashes --target $(DOCS) --requirement conf/hashes/$(notdir $(DOCS_CONSTRAINTS))
+	@touch $@
+
+docs: venv-docs ## the pages as a site, with search, the Python API and earlier versions beside it, in .site/
+	@version=$$($(PY) -c "import tomllib; print(tomllib.load(open('pyproject.toml', 'rb'))['project']['version'])") && \
+	PYTHONPATH=$(DOCS) $(PY) -m sphinx --quiet --fail-on-warning --keep-going --builder html --jobs 2 \
+	  --doctree-dir $(SITE)/.made/$$version --conf-dir conf/site . $(SITE)/$$version && \
+	echo "open $(SITE)/$$version/index.html"
+
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
@@ -117,7 +135,7 @@ jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object s
 	@$(PY) -I $(PREFLIGHT) run "fetching Debezium" $(PY) -c "$(FETCH_CDC)"
 
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
-	$(PY) -m engine.demo $(ARGS)
+	$(PY) -m benchmarks.demo $(ARGS)
 
 demo-cdc: venv jars jars-peers ## PostgreSQL under load -> Debezium -> tables, compared value by value, in .demo/cdc/
 	$(PY) -m tests.stores.cdc_demo $(ARGS)
@@ -128,12 +146,12 @@ demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a jo
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
-parts: venv venv-peers venv-dbt venv-older venv-sparks venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## all that the tests need: environments, a broker, Spark, peers
+parts: venv venv-peers venv-dbt venv-older venv-sparks venv-docs venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## all that the tests need: environments, a broker, Spark, peers
 
 test: parts ## every test that is not long, with a real broker, Spark and peers; about 12 minutes on two cores
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not (soak or long)" $(ARGS)
 
-test-all: parts ## every test but the soak, which is what CI runs: more kills, clusters and histories; twice as long
+test-all: parts ## every test but the soak, which is what CI runs: more kills and histories
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
@@ -158,7 +176,7 @@ statements: venv ## random statements and conditions against plain Parquet, with
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)
 
-soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job, soak-table and soak-cdc; before a release
+soak: parts ## the tests that take minutes, all cells of sweeps, then soak-job, soak-table and soak-cdc; before a release
 	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
 	$(MAKE) soak-job soak-table soak-cdc ARGS=
@@ -200,5 +218,5 @@ format: venv ## rewrite the code in the house's format
 	$(VENV)/bin/ruff format $(CHECKED)
 
 clean: ## remove everything that was made in the checkout
-	rm -rf $(VENV) .venv-* .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-* .demo .bench .site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,7 +26,7 @@ from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import PATH_KEY, ROOT_KEYS, given_fields, new_schema, warn_of_other_shape
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, TableExistsError
 from lsm.undo import undoing, undoing_unless_visible
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Catalog:
         """
         self._check_not_reserved(name)
         settle_before_first_database(self)
-        self._files.create_database(name, ignore_if_exists=if_not_exists)
+        self._files.create_database(name, if_not_exists=if_not_exists)
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Remove a database.
@@ -247,7 +247,7 @@ class Catalog:
         if parsed.log_system == "none":
             return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         if self._files.table_exists(name):
-            raise InvalidInputError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
+            raise TableExistsError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
         first = new_schema(  # refuses what cannot be, before there is a topic
             schema, primary_key=primary_key, partition_by=partition_by, options=stored, comment=comment, time_ms=0
         )
@@ -335,17 +335,11 @@ class Catalog:
         """Publish the changes. A new constraint holds for the rows that are there, and those that come meanwhile."""
         from filestore.evolution.schema_change import RemoveOption, SetOption
 
-        added = [
-            each
-            for each in changes
-            if isinstance(each, SetOption)
-            and each.key.startswith(CHECK_PREFIX)
-            and table.schema.options.get(each.key) != each.text
-        ]
-        if not added or not all(isinstance(each, (SetOption, RemoveOption)) for each in changes):
-            return self._files.alter_table(name, changes)  # a column has another name: the conditions say the same
+        added = added_constraints(table.schema, changes)
+        if not added:
+            return self._files.alter_table(name, changes)
         seen = table.latest_snapshot()
-        _check_kept(table, added)
+        check_kept(table, added)
         schema = self._files.alter_table(name, changes)
         now = self.table(name)
         if now.latest_snapshot() != seen:
@@ -356,7 +350,7 @@ class Catalog:
                 for each in added
             ]
             with undoing(lambda: self._files.alter_table(name, before)):
-                _check_kept(now, added)
+                check_kept(now, added)
         return schema
 
     @property
@@ -441,14 +435,18 @@ class Catalog:
         from engine.log.table_topic import dropped_logs, is_removed, reached_topics
 
         self._check_writable(name)
-        if self._files.forgot_unfinished(name) or (if_exists and not self._files.table_exists(name)):
+        if self._files.forgot_unfinished(name) or (not (exists := self._files.table_exists(name)) and if_exists):
             return []
         _check_whole(name, "CALL sys.delete_branch")
-        exists = self._files.table_exists(name)
-        logs, former_ones = dropped_logs(lambda: self._logs(name), name, exists=exists, force=force)
+        try:
+            logs, former_ones = dropped_logs(lambda: self._logs(name), name, exists=exists, force=force)
+        except (CorruptDataError, InvalidInputError):
+            if if_exists and not self._files.table_exists(name):  # another user has dropped it since
+                return []
+            raise
         own = [(reached_topics(log, name, force=force), log) for log in logs]
         former = [(reached_topics(log, name, force=True), log) for log in former_ones]  # they hold nothing up
-        self._files.drop_table(name)
+        self._files.drop_table(name, if_exists=if_exists)
         left = [log.topic for topics, log in own if topics is None or not is_removed(topics, log, force=force)]
         left += [log.topic for topics, log in former if topics is None or not is_removed(topics, log, force=True)]
         if left:
@@ -499,7 +497,7 @@ class Catalog:
             partition_by=partition_by,
             options=options,
             comment=comment,
-            ignore_if_exists=if_not_exists,
+            if_not_exists=if_not_exists,
         )
         return Table(self._login.applied(made))
 
@@ -511,7 +509,22 @@ def _check_whole(name: str, fix: str) -> None:
         raise InvalidInputError(f"a branch is not a table of its own: table={name} branch={branch} fix='{fix}'")
 
 
-def _check_kept(table: Table, added: "Sequence[SetOption]") -> None:
+def added_constraints(schema: TableSchema, changes: "Sequence[SchemaChange]") -> "list[SetOption]":
+    """The constraints among changes that a table does not have; none of changes of columns, which only rename them."""
+    from filestore.evolution.schema_change import RemoveOption, SetOption
+
+    if not all(isinstance(each, (SetOption, RemoveOption)) for each in changes):
+        return []
+    return [
+        each
+        for each in changes
+        if isinstance(each, SetOption)
+        and each.key.startswith(CHECK_PREFIX)
+        and schema.options.get(each.key) != each.text
+    ]
+
+
+def check_kept(table: Table, added: "Sequence[SetOption]") -> None:
     """Refuse constraints that rows of a table break. Raises: InvalidInputError naming one, and some of the rows."""
     from filestore.predicate.row_rules import RowRule, refuse_broken
 

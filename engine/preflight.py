@@ -164,11 +164,7 @@ def failure_advice(output: str, purpose: str) -> str:
             "the server's certificate was not trusted",
             "install your network's root certificate for pip and Java",
         ),
-        (
-            NETWORK_SIGNS,
-            NO_ANSWER,
-            "check the connection (behind a proxy or mirror: configure pip and Java for it)",
-        ),
+        (NETWORK_SIGNS, NO_ANSWER, "check the connection (behind a proxy or mirror: configure pip and Java for it)"),
         (
             MISSING_SIGNS,
             "a pinned version was not offered",

@@ -11,13 +11,20 @@ from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
 from engine.log.table_log import default_topic
-from engine.read.batch_read import BatchRead
 from engine.write.turns.repeating import StaleReadError, check_not_stale
 from filestore.options.log_place import TOPIC_KEY
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.undo import undoing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldState:
+    """The state of a table from which rows were computed that replace it."""
+
+    table_id: str  # of any table that has had the name
+    snapshot_id: int  # 0: it was empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,7 @@ class Replacement:
         """What the new table needs beside the options that it is given: a topic that is not the old one's."""
         return {TOPIC_KEY: self.topic} if TOPIC_KEY not in options and self.catalog.has_log(options) else {}
 
-    def finish(self, read: BatchRead | None = None) -> None:
+    def finish(self, read: OldState | None = None) -> None:
         """Give the name to the new table, and drop the old one.
 
         Args:
@@ -64,16 +71,16 @@ class Replacement:
             raise
         self.catalog.rename_table(self.beside, self.name)
 
-    def _check_unchanged(self, read: BatchRead | None, name: str) -> None:
+    def _check_unchanged(self, read: OldState | None, name: str) -> None:
         """Raises: StaleReadError: the old table, under its name of now, is not what the new rows were computed from."""
         if read is None:
             return
         store = self.catalog.table(name).store
-        if store.table_id() != read.table.store.table_id():
+        if store.table_id() != read.table_id:
             raise StaleReadError(f"the table was replaced while its rows were read: table={self.name} fix=run it again")
-        check_not_stale(store, store.snapshots.latest(), 0 if read.snapshot is None else read.snapshot.id)
+        check_not_stale(store, store.snapshots.latest(), read.snapshot_id)
 
-    def _is_swapped(self, read: BatchRead | None) -> bool:
+    def _is_swapped(self, read: OldState | None) -> bool:
         """Swap the two names where that is one step, and drop the old table.
 
         Returns: False where it is not; nothing is done. Where nothing could be dropped, the names are as they were.

@@ -214,11 +214,7 @@ class Table:
         read = self.read(**places, at_least=at_least, options=options)
         log_served(read)
         return table_frame(
-            spark,
-            read.plan(filter=filter),
-            columns=columns,
-            filter_text=filter,
-            constants=read.constants,
+            spark, read.plan(filter=filter), columns=columns, filter_text=filter, constants=read.constants
         )
 
     def stream(self, start: "StartPlace" = None, **choices: "Unpack[StreamChoices]") -> "TableStream":
@@ -303,11 +299,7 @@ class Table:
         wait_until_visible(self.store, wanted, timeout_s=timeout_s)
 
     def write(
-        self,
-        rows: Any,
-        *,
-        kinds: pa.Array | None = None,
-        options: "Mapping[str, str] | WriterOptions | None" = None,
+        self, rows: Any, *, kinds: pa.Array | None = None, options: "Mapping[str, str] | WriterOptions | None" = None
     ) -> "CommitResult":
         """Write rows from this process and make them visible, in files and log.
 
@@ -362,6 +354,7 @@ class Table:
         options: "Mapping[str, str] | WriterOptions | None" = None,
         *,
         read_snapshot_id: int | None = None,
+        are_constants: bool = False,
     ) -> "CommitResult":
         """Write a Spark frame, or rows as in ``write``, as one batch and make it visible, in files and log.
 
@@ -374,6 +367,7 @@ class Table:
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
                 when they are written, except for compactions. A table without a log also refuses them when another
                 writer meanwhile wrote the same buckets; in one with a log the later row of a key wins.
+            are_constants: whether no table was read for the rows of a frame, so that its plan is not asked.
 
         Returns:
             The commit.
@@ -382,7 +376,8 @@ class Table:
             InvalidInputError: a column or row that does not fit; nothing is visible.
             ConflictError: the snapshot is no longer the newest, or see ``write``; nothing is visible.
         """
-        return self._target(options, frame).append(read_snapshot_id=read_snapshot_id)
+        target = self._target(options, frame, are_constants=are_constants)
+        return target.append(read_snapshot_id=read_snapshot_id)
 
     def overwrite(
         self,
@@ -453,12 +448,15 @@ class Table:
             self.files, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
         )
 
-    def _target(self, options: "Mapping[str, str] | WriterOptions | None", rows: Any) -> "BatchTarget":
+    def _target(
+        self, options: "Mapping[str, str] | WriterOptions | None", rows: Any, *, are_constants: bool = False
+    ) -> "BatchTarget":
         """The destination of a batch, with a schema that has its columns; this table takes that schema too."""
         from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
         from engine.write.batch_target import BatchTarget
 
-        target = BatchTarget.of(self.files, WriterOptions.parse(options, TABLE_WRITE_KEYS), rows)
+        parsed = WriterOptions.parse(options, TABLE_WRITE_KEYS)
+        target = BatchTarget.of(self.files, parsed, rows, are_constants=are_constants)
         if target.table.store.paths.branch == self.store.paths.branch:
             self.files = target.table
         return target

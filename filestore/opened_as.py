@@ -56,6 +56,14 @@ class OpenedAs:
         if not self._is_table_of(io, self.paths.with_branch(main_branch(io, self.paths.root))):
             raise self.gone(io)
 
+    def has_traces(self, io: FileIO) -> bool:
+        """Whether a table, perhaps another one, is in the directory, on this branch or as main."""
+        branches = {
+            self.paths.branch: self.paths,
+            MAIN_BRANCH: self.paths.with_branch(main_branch(io, self.paths.root)),
+        }
+        return any(SchemaStore(io, paths).has_table() for paths in branches.values())
+
     def gone(self, io: FileIO, done: str = "") -> InvalidInputError:
         """The error of what is done with it; ``done``: what became of that."""
         since, facts = f"since it was opened{done}", f"table={self.name} path={self.paths.root}"

@@ -366,8 +366,7 @@ class FileTable(TableView):
                 live = BucketNumbers(self.store, self.store.snapshots.latest())
             base = live.ref if live else self.store.snapshots.latest_ref()
             writer = self.new_write(
-                max_sequence_numbers=live or {},
-                index=bucket_index(self.store, live.snapshot) if live else (),
+                max_sequence_numbers=live or {}, index=bucket_index(self.store, live.snapshot) if live else ()
             )
             with undoing(writer.abort):
                 writer.write(rows, kinds)
@@ -429,11 +428,7 @@ class TableRead:
             return Plan(snapshot=None, splits=())
         return self.table.new_scan().plan(snapshot=self.snapshot, filter=filter)
 
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: Filter = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def to_batches(self, columns: Sequence[str] | None = None, filter: Filter = None) -> Iterator[pa.RecordBatch]:
         """The matching rows, as batches of one split after the other.
 
         Args:
@@ -449,7 +444,7 @@ class TableRead:
         from filestore.read.side_by_side import batches_of_all, sharing_memory
 
         names = self.table.schema.column_names if columns is None else columns
-        schema = pa.schema([self.table.schema.arrow_field(name) for name in names])
+        schema = self.table.schema.arrow_schema_of(names)
         plan = self.plan(filter)
 
         def reader(table: TableView) -> Callable[[DataSplit], Iterator[pa.RecordBatch]]:

@@ -14,16 +14,10 @@ from numpy.typing import NDArray
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.io.object_store import is_object_path, is_remote_path, under_lock
+from filestore.io.places import is_below, is_inside, local_path
 from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import creation_id
-from filestore.layout.file_names import (
-    EXTERNAL_OPTIONS,
-    check_inner,
-    external_roots,
-    is_below,
-    is_inside,
-    local_path,
-)
+from filestore.layout.file_names import EXTERNAL_OPTIONS, check_inner, external_roots
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
 from filestore.layout.links import LinksOut
 from filestore.layout.own_files import delete_own

@@ -4,11 +4,7 @@ from typing import Any
 
 
 def has_weightless_items(schema: Any) -> bool:
-    """Whether items of an array take no byte, so that few bytes are any number of them; or no one can tell.
-
-    Args:
-        schema: as parsed JSON.
-    """
+    """Whether items of an array take no byte, so that few bytes are any number of them; or no one can tell."""
     empty: dict[str, bool] = {}  # by the name of a type
 
     def walk(part: Any) -> tuple[bool, bool]:

@@ -82,6 +82,26 @@ class MissingTableError(InvalidInputError):
     """There is no table of a name: a wrong name, or it was dropped or renamed meanwhile."""
 
 
+class MissingDatabaseError(InvalidInputError):
+    """There is no database of a name."""
+
+
+class MissingColumnError(InvalidInputError):
+    """A table, or the rows of a query, have no column of a name."""
+
+
+class TableExistsError(InvalidInputError):
+    """There is a table of a name that a new one is to have."""
+
+
+class DatabaseExistsError(InvalidInputError):
+    """There is a database of a name that a new one is to have."""
+
+
+class ColumnExistsError(InvalidInputError):
+    """A table has a column of a name that another one is to have."""
+
+
 class MissingTopicError(InvalidInputError):
     """A topic to read does not exist: a wrong name, or its producer has not created it yet."""
 

@@ -38,12 +38,7 @@ class RowKind(IntEnum):
         return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
-_SYMBOLS: Final = {
-    RowKind.INSERT: "+I",
-    RowKind.UPDATE_BEFORE: "-U",
-    RowKind.UPDATE_AFTER: "+U",
-    RowKind.DELETE: "-D",
-}
+_SYMBOLS: Final = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
 ROW_KIND_SYMBOLS: Final = pa.array([_SYMBOLS[kind] for kind in sorted(RowKind)], pa.string())
 """The symbols as an Arrow array, indexed by the number of the kind."""
 

@@ -85,7 +85,7 @@ _SECOND = {"cdc", "cli", "deploy", "lineage", "log", "test_day_in_the_life.py", 
 # The groups that take longest, the longest first: none runs alone when all the others are done.
 _LONGEST = (
     "spark", "broker", "spark 2", "broker 2", "databases", "benchmarks", "flink", "java_peer", "object_store", "serve",
-    "test_session", "kills", "secure_broker",
+    "dbt", "test_session", "kills", "secure_broker",
 )  # fmt: skip
 # What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
 _MARKERS = {

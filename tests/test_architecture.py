@@ -247,7 +247,7 @@ def declaration() -> str:
 
 PROBE: Final = """
 import sys
-from engine.cli.option_reference import reference
+from engine.cli.commands.config import reference
 from engine.deploy.config.json_schema import schema_text
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError

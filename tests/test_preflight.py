@@ -201,3 +201,24 @@ def test_every_pin_has_a_hash(pins: Path) -> None:
     assert named(locked) == named(pins.read_text())
     hashed = re.compile(r"(#.*|\S+==\S+ --hash=sha256:[0-9a-f]{64}(  # source)?)")
     assert [line for line in locked.splitlines() if not hashed.fullmatch(line)] == []
+
+
+@pytest.mark.parametrize("name", ["bench-constraints.txt", "constraints.txt", "dbt-constraints.txt"])
+def test_what_builds_packages_that_come_as_source_is_pinned(name: str) -> None:
+    """The setuptools of a new environment may build no wheel, and what pip keeps of earlier builds hides it."""
+    lines = (ROOT / "conf" / "hashes" / name).read_text().splitlines()
+    (version,) = (line.partition(" ")[0].partition("==")[2] for line in lines if line.startswith("setuptools=="))
+    assert int(version.partition(".")[0]) >= 71, "the first that needs no package wheel"
+
+
+def test_which_environments_have_packages_that_come_as_source() -> None:
+    """Each of them is in the test above; the Python of .venv fills those of Spark alone, with its own setuptools."""
+    hashes = sorted((ROOT / "conf" / "hashes").glob("*.txt"))
+    assert [path.name for path in hashes if "# source" in path.read_text()] == [
+        "bench-constraints.txt",
+        "constraints.txt",
+        "dbt-constraints.txt",
+        "older-constraints.txt",
+        "spark-4.0-constraints.txt",
+        "spark-4.1-constraints.txt",
+    ]

@@ -117,3 +117,20 @@ def test_make_help_lists_every_target() -> None:
     said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert sorted(phony) == sorted(targets)
     assert re.findall(r"^  make ([a-z-]+) +\S", said, flags=re.MULTILINE) == targets
+
+
+@pytest.mark.sweep
+def test_every_module_that_a_command_runs_can_be_run() -> None:
+    """``-m module`` names a package with a ``__main__``, or a module that asks whether it is run."""
+    named = re.compile(r'-m(?:"?, "| )((?:engine|logstore|filestore|lsm|fluvial|tests|benchmarks)[\w.]*)')
+    texts = [each.read_text("utf-8", errors="replace") for each in tracked_files()]
+    commands = {name.rstrip(".") for text in texts for name in named.findall(text)}
+    assert len(commands) > 20
+    assert sorted(name for name in commands if not _can_run(name)) == []
+
+
+def _can_run(name: str) -> bool:
+    above = ROOT / "engine" / "plugin" if name.startswith("fluvial") else ROOT
+    path = above / name.replace(".", "/")
+    module = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    return module.is_file() and ("__name__ ==" in module.read_text("utf-8") or module.name == "__main__.py")

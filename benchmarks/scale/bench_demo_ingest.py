@@ -22,12 +22,12 @@ import orjson
 import psutil
 from confluent_kafka import KafkaError, TopicPartition
 
+from benchmarks.demo.flights import change_stream, read_flights
+from benchmarks.demo.publish import publish_flights
+from benchmarks.demo.run import CONFIG, PARTITION_COUNT, TOPIC
 from benchmarks.harness import REPOSITORY, commit, machine, sized
 from engine import session
 from engine.broker.broker import Broker
-from engine.demo.flights import change_stream, read_flights
-from engine.demo.publish import publish_flights
-from engine.demo.run import CONFIG, PARTITION_COUNT, TOPIC
 from engine.deploy.config.job_config import load_job
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineProgress

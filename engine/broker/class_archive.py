@@ -49,11 +49,7 @@ class NewArchive:
     """What the JVM of one broker writes when it ends, in the broker's directory until it is whole."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Nothing is touched yet.
-
-        Args:
-            data_dir: of the broker.
-        """
+        """``data_dir``: of the broker; nothing is written before the first use."""
         self._part = data_dir / "classes.part"
         self._target = data_dir / "classes.target"
 

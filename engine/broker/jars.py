@@ -58,9 +58,9 @@ def broker_lock_file() -> Path:
     return Path(__file__).parent / "broker-jars.lock"
 
 
-def broker_jars(cache: Path | None = None) -> tuple[Path, ...]:
+def broker_jars() -> tuple[Path, ...]:
     """The jars of a Kafka broker. See `fetch_jars`."""
-    return fetch_jars(BROKER_COORDINATES, broker_lock_file(), cache)
+    return fetch_jars(BROKER_COORDINATES, broker_lock_file())
 
 
 def cache_dir() -> Path:

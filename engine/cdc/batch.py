@@ -18,7 +18,14 @@ from typing import Final, TypeVar
 
 from engine.catalog import Catalog
 from engine.cdc.cuts import cut_scans, tag_batch_cut, tag_of_batch, with_held
-from engine.cdc.planning import Marks, TableWork, TopicMadeAgainError, parked_at, work_by_table
+from engine.cdc.planning import (
+    Marks,
+    TableWork,
+    TopicMadeAgainError,
+    parked_at,
+    with_writers_stopped,
+    work_by_table,
+)
 from engine.cdc.records.routing import RefusedRecordError
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows
@@ -38,7 +45,7 @@ from engine.cdc.state import (
     can_answer,
     left_out,
 )
-from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
+from engine.cdc.tables import CdcTables, PastValues, SkippedTableError, with_deleted
 from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in, put_away_unreadable
 from engine.kafka.offsets import OffsetRange, TopicPosition, without_topics
 from engine.lineage.lineage import Collected, collecting, store_collected
@@ -85,6 +92,7 @@ class CdcBatches:
         threads: int = 2,
         observe: Observer = ignore,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        past: PastValues | None = None,
     ) -> None:
         """Nothing is read.
 
@@ -98,10 +106,11 @@ class CdcBatches:
             threads: ranges and tables at a time.
             observe: called with each step of each table.
             now_ms: the clock.
+            past: asks the source what rows have in columns that were added after them; None: there is no connection.
         """
         self._settings = replace(settings, added=with_deleted(settings))
         self._state, self._now_ms = state, now_ms
-        self._tables = CdcTables(catalog, self._settings)
+        self._tables = CdcTables(catalog, self._settings, past)
         self._writers = Writers(
             self._settings, runner or LocalTables(), commit_user=commit_user, run_id=run_id, observe=observe
         )
@@ -160,7 +169,6 @@ class CdcBatches:
                 bad=table.bad,
                 schema_id=table.schema_id,
                 lag_seconds=None if table.newest_ms is None else max(0, report.time_ms - table.newest_ms) / 1000,
-                is_parked=table.parked is not None,
             )
         self._last = report.after(self._last or BatchReport.from_json(self._state.progress()))
         self._state.put_progress(self._last.to_json())
@@ -214,6 +222,7 @@ class CdcBatches:
             batch_id=batch_id,
             offsets=request.offsets,
             awaits=AwaitedSnapshot(drops=request.drops),
+            sources=self._state.table(request.table).known_sources,
             topic_ids={each.topic: each.topic_id for each in ranges if each.topic_id},
         )
         self._state.park(request.table, parked)
@@ -264,16 +273,17 @@ class CdcBatches:
             if awaited is not None and awaited.drops:
                 self._writers.forget(self._tables.full_name(name))
                 self._tables.drop(name)
-                self._state.put(name, CdcTableState(parked=state.parked))
+                self._state.put(name, CdcTableState(key=state.key, parked=state.parked, key_types=state.key_types))
                 state = self._state.table(name)
             check_nameable(name, tuple(each.source for each in work.shares))
             position = self._position(work.name)
             continued = state.parked if goes_on or awaited is not None else None
             stood = dict(position.offsets)
-            again = work.made_again(position.topic_ids, position.offsets, continued)
-            position, state = position.without(again), replace(state, sequence=state.sequence.without(again))
+            waited = {} if state.parked is None else state.parked.topic_ids  # also of a table without any rows yet
+            again = work.made_again({**waited, **position.topic_ids}, position.offsets, continued)
+            position, state = position.without(again), state.each_sequence(lambda own: own.without(again))
             known = position.marks
-            work, marks = self._without_repeats(work, position)
+            work, marks = self._without_repeats(work, position, state, is_awaited=awaited is not None)
             work = work.behind(position.offsets)
             put_away = self._counted(
                 name, put_away_unreadable(self._settings, work, position.offsets, self._allowed(name))
@@ -304,7 +314,9 @@ class CdcBatches:
             return self._parked(work, error, batch_id, stood)
         return report
 
-    def _without_repeats(self, work: TableWork, position: JobPosition) -> tuple[TableWork, Marks]:
+    def _without_repeats(
+        self, work: TableWork, position: JobPosition, state: CdcTableState, *, is_awaited: bool
+    ) -> tuple[TableWork, Marks]:
         """The work without changes that the table has, because the connector published them again."""
         found, marks = work.without_repeats(position.marks, position.offsets)
         for share in found.shares:
@@ -313,6 +325,8 @@ class CdcBatches:
                     "the connector publishes changes again, those that the table has are left out: table=%s at=%s "
                     "offset=%d", work.name, share.scan.position, each.offset,
                 )  # fmt: skip
+        if is_awaited and state.parked is not None:
+            marks = found.awaiting(marks, state.parked, state.known_sources)
         return found, marks
 
     def _position(self, name: str) -> JobPosition:
@@ -346,6 +360,8 @@ class CdcBatches:
     ) -> TableReport:
         before = (known := self._state.table(work.name).parked) and at_beginnings(known, work.topic_ids)
         reason = str(error) if isinstance(error, FluvialError) else f"unexpected: {type(error).__name__}: {error}"
+        if work.is_counted or not self._state.table(work.name).key:
+            reason = with_writers_stopped(reason)
         if isinstance(error, TopicMadeAgainError):
             stood = without_topics(stood, error.topics)
         offsets = stood if before is None else {**before.offsets, **stood}
@@ -354,6 +370,8 @@ class CdcBatches:
         else:
             at = error.at if isinstance(error, RefusedRecordError) else None
             parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets, at=at)
+            if before is not None:
+                parked = replace(parked, sources=tuple(dict.fromkeys((*before.sources, *parked.sources))))
         self._state.park(work.name, parked)
         logger.error(
             "a table is parked, other tables continue: table=%s batch=%d reason=%s%s",

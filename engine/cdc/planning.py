@@ -1,23 +1,29 @@
 """The work of a batch by table, planned from scanned ranges and known states. Pure."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from engine.cdc.records.routing import RecordPlace, RefusedRecord, RefusedRecordError
 from engine.cdc.records.scan import RangeScan, ScannedTable
 from engine.cdc.records.table_rows import TableSource
 from engine.cdc.rules.names import Naming, SourceTable, TableTarget
 from engine.cdc.rules.repeats import Mark, Repeated, find_repeated, is_one_repeated
+from engine.cdc.rules.snapshots import AWAITED
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import CdcTableState, Parked
 from engine.cdc.tables import MetPart
 from engine.kafka.offsets import OffsetRange, TopicIds, TopicPosition, recreated_topics
+from logstore.log.log_reader import RecordsLostError
 from lsm.errors import InvalidInputError
 
 Marks = Mapping[tuple[str, str], Mark]
 """By ``topic/partition`` and source table."""
+
+
+_RESNAPSHOT: Final = re.compile(r"(fluvial cdc resnapshot [^\s';]*[^\s';,](?: --drop)?)(?![^\s';,])(?! --)")
 
 
 class TopicMadeAgainError(InvalidInputError):
@@ -137,18 +143,23 @@ class TableWork:
 
     name: str
     shares: list[Share] = field(default_factory=list)
-    failure: str | None = None  # why it cannot be done
+    failure: tuple[str, RecordPlace] | None = None  # why it cannot be done, and the first record that is missing
     refused: list[tuple[RecordPlace, RefusedRecord]] = field(default_factory=list)  # records that cannot be read at all
 
     def unreadable(self, stood: Mapping[TopicPosition, int]) -> list[tuple[RecordPlace, RefusedRecord]]:
         """The unreadable records after these positions, by topic partition and offset.
 
         Raises:
-            InvalidInputError: records of the table have expired.
+            RefusedRecordError: records of the table have expired.
         """
         if self.failure is not None:
-            raise InvalidInputError(self.failure)
+            raise RefusedRecordError(*self.failure)
         return sorted((each for each in self.refused if each[0][2] >= stood.get(each[0][:2], 0)), key=itemgetter(0))
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether records have no key, so that rows are known by all their values."""
+        return any(part.part.key is None for share in self.shares for part in share.found.parts)
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -206,6 +217,7 @@ class TableWork:
                 has_changes=span.has_changes,
                 last_offset=span.last_offset,
                 moments=span.moments,
+                is_appended=span.is_appended,
             )
             for share in self.shares
             for span in share.found.parts
@@ -277,6 +289,25 @@ class TableWork:
                 after[share.scan.position, str(share.source)] = mark
         return replace(self, shares=found), after
 
+    def awaiting(self, marks: Marks, parked: Parked, sources: Iterable[SourceTable]) -> dict[tuple[str, str], Mark]:
+        """The marks after the batch in which the awaited snapshot begins: some partitions have none of its rows yet.
+
+        Args:
+            marks: of the table.
+            parked: the table, which waits for the snapshot.
+            sources: all source tables of the table.
+        """
+        begun = {(each.scan.position, str(each.source)) for each in self.shares if each.snapshot_from(parked) >= 0}
+        known = [*sources]
+        places = {
+            (f"{topic}/{partition}", str(each))
+            for topic, partition in parked.offsets
+            for each in known
+            if len(known) == 1 or SourceTable.of_topic(topic) == each
+        }
+        awaited = {*marks, *places} - begun
+        return {**marks, **{each: replace(marks.get(each, Mark(stamp=None)), place=AWAITED) for each in awaited}}
+
     def behind(self, stood: Mapping[TopicPosition, int]) -> "TableWork":
         """The work without schema parts all of whose records the table has; those that it needs begin where it is."""
         shares = []
@@ -302,7 +333,8 @@ class TableWork:
                     share.replaced_from - 1,
                     share.awaited_from - 1,
                 ),
-                sequence=state.sequence,
+                sequence=state.sequence_of(share.source),
+                others=tuple(state.others(share.source)),
                 constants=share.target.constants,
                 repeated=share.repeated,
                 left_out=share.scan.left_out,
@@ -337,7 +369,9 @@ def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, Table
                 own.shares.append(Share(source=source, target=target, scan=scan, found=found))
         for target, source, refused in _failures(scan, naming):
             own = work.setdefault(target.table, TableWork(name=target.table))
-            own.failure = own.failure or scan.lost
+            if scan.lost is not None and own.failure is None:
+                place = (scan.source.topic, scan.source.partition, scan.lost.wanted_offset)
+                own.failure = _lost(target.table, scan, scan.lost), place
             own.refused += refused
             if all(each.scan is not scan for each in own.shares):
                 nothing = ScannedTable(source=source, first_offset=scan.source.start_offset)
@@ -361,6 +395,21 @@ def _failures(
         target = naming.target_of(source)
         if target is not None:
             yield target, source, refused
+
+
+def with_writers_stopped(reason: str) -> str:
+    """The reason of a table without a key: its commands of a snapshot say that the source has no writer."""
+    return _RESNAPSHOT.sub(r"\1 --writers-stopped", reason)
+
+
+def _lost(table: str, scan: RangeScan, lost: RecordsLostError) -> str:
+    """Why a table cannot get the records of a range, and what helps."""
+    return (
+        f"records are not in the topic, because retention removed them before the table had them: table={table} "
+        f"at={scan.position} wanted_offset={lost.wanted_offset} earliest_offset={lost.earliest_offset} "
+        f"end_offset={lost.end_offset} fix='fluvial cdc resnapshot {table}, which replaces its rows; or without these "
+        f"records: fluvial cdc skip {table} --until {lost.earliest_offset}'"
+    )
 
 
 def parked_at(

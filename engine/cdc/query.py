@@ -16,6 +16,7 @@ from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings
 from engine.cdc.source import FORMAT, SourcePlan, cdc_source
 from engine.cdc.state import StateFiles
+from engine.cdc.tables import PastValues
 from engine.cdc.writers import ClusterTables
 from engine.checkpoint.admission import CHECKPOINT
 from engine.kafka.offsets import OffsetRange
@@ -51,6 +52,7 @@ class CdcQuery:
         checkpoint: str,
         interval: str | None = None,
         observe: Observer = ignore,
+        past: PastValues | None = None,
     ) -> None:
         """Nothing is started.
 
@@ -60,7 +62,9 @@ class CdcQuery:
             checkpoint: directory of Spark's checkpoint.
             interval: between micro-batches, as ``10 seconds``; None: take what is there and end.
             observe: called with each step of each table.
+            past: see ``CdcBatches``.
         """
+        self._past = past
         self._catalog, self._settings = catalog, settings
         self._checkpoint, self._interval, self._observe = checkpoint, interval, observe
         self.state = StateFiles(catalog.file_io, catalog.warehouse, settings.name)
@@ -142,4 +146,5 @@ class CdcQuery:
             runner=None if is_local else ClusterTables(frame.sparkSession),
             threads=max(2, min(_MOST_THREADS, context.defaultParallelism)),
             observe=self._observe,
+            past=self._past,
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from engine.cdc.rules.names import Naming, SourceTable, is_excluded
+from engine.cdc.rules.names import Naming, SourceTable, is_excluded, name_in_table
 from engine.runtime.expected_rows import Expectation
 from filestore.types.data_types import DataType
 from logstore.format.connect_types import DEFAULT_RULES, TypeRules
@@ -20,6 +20,8 @@ SOFT: Final = "soft"
 COUNT_ROWS: Final = "count-rows"
 APPEND: Final = "append"
 SKIP: Final = "skip"
+REFUSE: Final = "refuse"
+"""The rule ``types.lossy`` for columns that lose something."""
 CUT: Final = "transaction"
 NO_CUT: Final = "none"
 GENERATED: Final = "a generated column, left out: changes do not have it; columns.compute can compute it"
@@ -80,6 +82,16 @@ class CdcSettings:
         """The source table of a topic whose records are rows alone; None: they are events."""
         source = SourceTable.of_topic(topic)
         return source if any(re.fullmatch(each, str(source)) for each in self.flattened) else None
+
+    def lost_generated(self, source: SourceTable) -> tuple[str, ...]:
+        """Columns that a source table computes, and that its table lacks against the user's word, sorted."""
+        prefix = f"{source}."
+        names = sorted(each.removeprefix(prefix) for each in self.generated if each.startswith(prefix))
+        return tuple(
+            each
+            for each in names
+            if name_in_table(each, self.renamed) not in self.computed and not is_excluded(source, each, self.excluded)
+        )
 
     def why_left_out(self, source: SourceTable, column: str) -> str | None:
         """The reason why a column of the source is left out of the table; None: it is not."""

@@ -7,7 +7,8 @@ Source: Debezium "Sending signals to a connector", Kafka channel; "Blocking snap
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,23 @@ from logstore.kafka.refusals import topic_right
 from lsm.errors import InvalidInputError, UnavailableError
 
 SIGNAL_SETTINGS: Final = "signal.enabled.channels=source,kafka, signal.kafka.topic and signal.kafka.bootstrap.servers"
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Source tables of which no snapshot has a row, for which a job would wait without end."""
+
+    missing: frozenset[SourceTable] = frozenset()
+    empty: frozenset[SourceTable] = frozenset()
+
+
+FindSilent = Callable[[Sequence[SourceTable]], Silent]
+"""Finds those of some source tables that the source does not have, or that have no rows."""
+
+
+def none_is_silent(_: Sequence[SourceTable]) -> Silent:
+    """Of a source that cannot be asked, all count as there, with rows."""
+    return Silent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +125,7 @@ def request_snapshots(
     at_ms: int,
     drops: bool = False,
     are_writers_stopped: bool = False,
+    silent: FindSilent = none_is_silent,
 ) -> None:
     """Ask the connectors for snapshots of tables, and the job to replace their rows when the first ones come.
 
@@ -119,13 +138,17 @@ def request_snapshots(
         at_ms: epoch milliseconds.
         drops: make the tables again.
         are_writers_stopped: whether the source tables have no writers until the snapshots are there.
+        silent: finds source tables that the source does not have, or that have no rows.
 
     Raises:
-        InvalidInputError: a table is not known, cannot be replaced exactly, or another one waits for its snapshot.
+        InvalidInputError: a table is not known, is not in the source, has no rows there, cannot be replaced
+            exactly, or another one waits for its snapshot.
         FluvialError: a signal was not accepted.
     """
     known = state.tables()
     tables, new = _chosen(names, known, settings.naming, state.job)
+    wanted = {name: state.table(name).known_sources for name in tables}
+    check_there({**wanted, **{str(each): (each,) for each in new}}, silent)
     waiting = [each for each in known if each not in tables and _waits(state, each)]
     if waiting and topic is not None:
         raise InvalidInputError(
@@ -138,11 +161,42 @@ def request_snapshots(
         check_resnapshot(name, state.table(name).key, ends[name], are_writers_stopped=are_writers_stopped)
     if topic is not None:
         places = [each for name in known for each in table_positions(state, name)]
-        sources = [each for name in tables for each in state.table(name).sources]
-        prefixes = prefixes_of([*sources, *(each for name in known for each in state.table(name).sources)], places)
+        sources = [each for name in tables for each in state.table(name).known_sources]
+        prefixes = prefixes_of(
+            [*sources, *(each for name in known for each in state.table(name).known_sources)], places
+        )
         send_signals(settings.properties, topic, signals_for([*sources, *new], prefixes))
     for name in tables:
         state.ask(RESNAPSHOT, name, at_ms=at_ms, offsets=ends[name], drops=drops)
+
+
+def check_there(wanted: Mapping[str, Sequence[SourceTable]], silent: FindSilent) -> None:
+    """Refuse tables of which no connector can publish a row, so that they would wait for one and never get it.
+
+    Args:
+        wanted: the source tables of each table; a table of several needs one of them.
+        silent: finds source tables that the source does not have, or that have no rows.
+
+    Raises:
+        InvalidInputError: names the table and its source tables.
+    """
+    found = silent([each for sources in wanted.values() for each in sources])
+    for name, sources in wanted.items():
+        shown = ",".join(map(str, sources))
+        if sources and found.missing.issuperset(sources):
+            patterns = ", ".join(f"'{re.escape(str(each))}'" for each in sources)
+            raise InvalidInputError(
+                f"the source table is not there, it was renamed or dropped, so no snapshot of it comes: table={name} "
+                f"source={shown} fix='if it was renamed: fluvial cdc resnapshot SCHEMA.NEW-NAME; to forget the table, "
+                f"write tables: {{exclude: [{patterns}]}} into the job, and drop it; if it waits, and is to keep its "
+                f"rows: fluvial cdc skip {name} --until end'"
+            )
+        if sources and (found.missing | found.empty).issuperset(sources):
+            raise InvalidInputError(
+                f"the source table has no rows, so no row of a snapshot comes: table={name} source={shown} "
+                "fix='delete the rows of the table, by DELETE FROM or TRUNCATE TABLE of fluvial sql; if it waits, then "
+                f"fluvial cdc skip {name} --until end; one that the job does not know yet comes with its first row'"
+            )
 
 
 def _chosen(

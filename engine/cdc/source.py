@@ -3,7 +3,7 @@
 So Structured Streaming gives the checkpoint, the trigger and the progress of one query, however many topics there are.
 New topics are added when they appear. Expired records of a partition park its tables, and do not stop other ones.
 A position in the checkpoint has the offsets by topic and partition, the ids of the topics, and the requests
-(``resume``) that it has seen.
+(``resume``) that it has seen. Spark's Python workers import this module, so it imports nothing of the query.
 """
 
 import json

@@ -9,7 +9,7 @@ names of columns. Each is replaced atomically, by the driver of the job alone.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -83,8 +83,26 @@ class CdcTableState:
 
     sources: tuple[SourceTable, ...] = ()
     key: tuple[str, ...] = ()  # of the source, as records had it first
-    sequence: PartSequence = field(default_factory=PartSequence)
+    sequences: Mapping[SourceTable, PartSequence] = field(default_factory=dict)
     parked: Parked | None = None
+    key_types: Mapping[str, str] = field(default_factory=dict)  # that a table could not get: created again it has them
+
+    @property
+    def known_sources(self) -> tuple[SourceTable, ...]:
+        """The source tables whose records the table has, or waits with."""
+        return tuple(dict.fromkeys((*self.sources, *(() if self.parked is None else self.parked.sources))))
+
+    def sequence_of(self, source: SourceTable) -> PartSequence:
+        """The schema parts that a source table has had."""
+        return self.sequences.get(source, PartSequence())
+
+    def others(self, source: SourceTable) -> list[PartSequence]:
+        """The schema parts of the other source tables."""
+        return [sequence for each, sequence in self.sequences.items() if each != source]
+
+    def each_sequence(self, done: Callable[[PartSequence], PartSequence]) -> "CdcTableState":
+        """The state with a function applied to the schema parts of each source table."""
+        return replace(self, sequences={source: done(each) for source, each in self.sequences.items()})
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON values, for its file."""
@@ -92,7 +110,8 @@ class CdcTableState:
         return {
             "sources": [[each.schema, each.name] for each in self.sources],
             "key": list(self.key),
-            "parts": self.sequence.to_json(),
+            "key_types": dict(self.key_types),
+            "parts": [[each.schema, each.name, found.to_json()] for each, found in self.sequences.items()],
             "parked": None
             if parked is None
             else {
@@ -114,7 +133,8 @@ class CdcTableState:
         return cls(
             sources=tuple(SourceTable(*each) for each in body["sources"]),
             key=tuple(body["key"]),
-            sequence=PartSequence.from_json(body["parts"]),
+            key_types=body.get("key_types", {}),
+            sequences=_sequences(body["parts"], [SourceTable(*each) for each in body["sources"]]),
             parked=None
             if parked is None
             else Parked(
@@ -129,6 +149,18 @@ class CdcTableState:
                 sources=tuple(SourceTable(*each) for each in parked.get("sources", ())),
             ),
         )
+
+
+def _sequences(parts: Any, sources: Sequence[SourceTable]) -> dict[SourceTable, PartSequence]:
+    """The schema parts by source table; an earlier version had one sequence for all of them."""
+    if isinstance(parts, list):
+        return {SourceTable(schema, name): PartSequence.from_json(body) for schema, name, body in parts}
+    common = PartSequence.from_json(parts)
+
+    def share(source: SourceTable) -> PartSequence:
+        return common.of_topic(lambda topic: SourceTable.of_topic(topic) == source)
+
+    return {source: share(source) if len(sources) > 1 else common for source in sources}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +206,14 @@ def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Re
     """
     until = max((each.until for each in requests if each.until is not None and parked.at is None), default=0)
     planned = {(each.topic, each.partition): each for each in ranges}
+    gone = sorted(left_out(parked, requests), key=lambda each: each.start_offset)
     found = []
     for position, start in sorted(parked.offsets.items()):
         own = planned.get(position)
         begin = max(start, until)
+        for each in gone:  # also records that the topic no longer has
+            if (each.topic, each.partition) == position and each.start_offset <= begin < each.end_offset:
+                begin = each.end_offset
         if own is not None and begin < own.end_offset:
             found.append(replace(own, start_offset=begin))
     return found
@@ -228,7 +264,7 @@ class StateFiles:
         """Let no table wait all of whose source tables the rules now send to other tables, or to none."""
         for name in self.tables():
             known = self.table(name)
-            sources = {*known.sources, *(() if known.parked is None else known.parked.sources)}
+            sources = known.known_sources
             targets = [naming.target_of(each) for each in sources]
             if known.parked is not None and sources and all(each is None or each.table != name for each in targets):
                 self.park(name, None)

@@ -1,7 +1,7 @@
 """The status of a job's tables: lag in records and in seconds of the source, bad records, parked tables."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,10 @@ from engine.kafka.offsets import OffsetRange, TopicPosition
 from logstore.kafka.clients import KafkaProperties
 from lsm.errors import InvalidInputError
 
+END: Final = "end"
+"""What ``fluvial cdc skip --until`` calls the end of a topic."""
+PARKED: Final = "parked"
+"""State of a table that waits for a user."""
 _NAMES_ALL: Final = re.compile(r"fluvial cdc (resume|resnapshot)|then:? fluvial cdc")  # that is to be done
 
 
@@ -30,7 +34,7 @@ class TableStatus:
     snapshot: int | None
     schema: int | None
     parked_since_ms: int | None
-    reason: str | None
+    reason: str | None  # why it waits, or which topics are missing
     fix: str | None
 
     def to_json(self) -> dict[str, Any]:
@@ -49,11 +53,17 @@ def job_status(state: StateFiles, *, latest: Mapping[TopicPosition, int] | None,
     progress = BatchReport.from_json(state.progress())
     found = [
         _status(
-            name, state.table(name), None if progress is None else progress.tables.get(name), progress, latest, now_ms
+            name,
+            state.table(name),
+            None if progress is None else progress.tables.get(name),
+            progress,
+            latest,
+            now_ms,
+            missing="" if latest is None else missing_topics(state, name, latest),
         )
         for name in state.tables()
     ]
-    return sorted(found, key=lambda each: (each.state != "parked", each.table))
+    return sorted(found, key=lambda each: (each.state != PARKED, each.table))
 
 
 def latest_offsets(properties: KafkaProperties, pattern: str) -> dict[TopicPosition, int]:
@@ -83,14 +93,36 @@ def table_positions(state: StateFiles, table: str) -> set[TopicPosition]:
     return {*({} if last is None else last.offsets), *({} if parked is None else parked.offsets)}
 
 
-def skipped(table: str, found: CdcTableState, until: int) -> OffsetRange:
+def missing_topics(state: StateFiles, table: str, found: Collection[TopicPosition]) -> str:
+    """Which topics of a table are not among those that were found, in words; "": none."""
+    topics = {topic for topic, _ in found}
+    gone = sorted({topic for topic, _ in table_positions(state, table)} - topics)
+    if not gone:
+        return ""
+    return (
+        f"topics of the table are not there, or the pattern does not match them: topics={','.join(gone)} "
+        f"fix='correct the pattern; if the source table was renamed or dropped, exclude it and drop {table}'"
+    )
+
+
+def skipped(
+    table: str, found: CdcTableState, until: int | None, ends: Mapping[TopicPosition, int] | None = None
+) -> OffsetRange:
     """The range that a skip to an offset leaves out, from the record that the table cannot take, else from the first.
+
+    Args:
+        table: a parked one.
+        found: its state.
+        until: the offset; None: the end of the topic.
+        ends: of the topics, for that.
 
     Raises:
         InvalidInputError: the record is not among them; or none is known, and records of several partitions wait.
     """
     parked = found.parked
     topic, partition = _skip_position(table, found)
+    if until is None:
+        until = (ends or {}).get((topic, partition), 0)
     start = 0 if parked is None else parked.offsets.get((topic, partition), 0)
     if parked is not None and parked.at is not None:
         start = max(start, parked.at[2])
@@ -100,6 +132,51 @@ def skipped(table: str, found: CdcTableState, until: int) -> OffsetRange:
                 f"until={until} fix='--until {start + 1}'"
             )
     return OffsetRange(topic=topic, partition=partition, start_offset=start, end_offset=max(start, until))
+
+
+def until_of(text: str) -> int | None:
+    """The first offset that a skip reads again; None: nothing that is there now. Raises: InvalidInputError."""
+    if text == END:
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidInputError(f"'{text[:80]}' is no offset, nor: {END}")
+    return int(text)
+
+
+def ask_resume(state: StateFiles, table: str, *, at_ms: int) -> None:
+    """Ask a job to resume a parked table at its saved offset, with the next batch. Raises: InvalidInputError."""
+    check_known(state, table, parked=True)
+    state.ask("resume", table, at_ms=at_ms)
+
+
+def ask_skip(
+    state: StateFiles,
+    table: str,
+    until: int | None,
+    *,
+    ends: Callable[[], Mapping[TopicPosition, int]],
+    at_ms: int,
+) -> OffsetRange:
+    """Ask a job to resume a parked table without the records up to an offset.
+
+    Args:
+        state: of the job.
+        table: a parked one.
+        until: as of ``until_of``.
+        ends: of the topics; called where there is no offset.
+        at_ms: epoch milliseconds.
+
+    Returns:
+        What is left out.
+
+    Raises:
+        InvalidInputError: no such table, it is not parked, or the offset leaves it where it is.
+        UnavailableError: the brokers do not answer.
+    """
+    found = check_known(state, table, parked=True)
+    gone = skipped(table, found, until, ends() if until is None else {})
+    state.ask("skip", table, at_ms=at_ms, until=gone.end_offset)
+    return gone
 
 
 def _skip_position(table: str, found: CdcTableState) -> TopicPosition:
@@ -122,6 +199,7 @@ def _status(
     progress: BatchReport | None,
     latest: Mapping[TopicPosition, int] | None,
     now_ms: int,
+    missing: str,
 ) -> TableStatus:
     parked = known.parked
     behind = None
@@ -134,8 +212,8 @@ def _status(
     seconds = None if newest_ms is None or behind is None else max(0.0, (now_ms - newest_ms) / 1000) if behind else 0.0
     return TableStatus(
         table=name,
-        sources=tuple(str(each) for each in known.sources),
-        state="running" if parked is None else "parked",
+        sources=tuple(str(each) for each in known.known_sources),
+        state="running" if parked is None else PARKED,
         records=0 if last is None else last.records,
         bad=0 if last is None else last.bad,
         records_behind=behind,
@@ -144,7 +222,7 @@ def _status(
         snapshot=None if last is None else last.snapshot_id,
         schema=None if last is None else last.schema_id,
         parked_since_ms=None if parked is None else parked.since_ms,
-        reason=None if parked is None else parked.reason,
+        reason=missing or None if parked is None else parked.reason,
         fix=None if parked is None else _fix(name, known, parked),
     )
 

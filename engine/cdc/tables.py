@@ -2,16 +2,18 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
-from engine.cdc.records.computed import computed_type, inputs
+from engine.cdc.records.computed import computed_names, computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns, run_digest
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_nameable, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import (
+    KeyTypeError,
+    PartColumn,
     PartSequence,
     PassedPart,
     SeenPart,
@@ -20,15 +22,17 @@ from engine.cdc.rules.part_sequence import (
     made_again,
     pass_through,
 )
-from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
+from engine.cdc.rules.widening import has_place_for
+from engine.cdc.settings import COUNT_ROWS, REFUSE, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.kafka.offsets import OffsetRange, Offsets
 from engine.log.table_log import default_topic
 from engine.table import Table
-from filestore.evolution.schema_change import ChangeType, apply_changes
+from filestore.evolution.schema_change import ChangeType, DropColumn, apply_changes
 from filestore.options.table_options import TableOptions
 from filestore.schema.row_counts import ROW_COUNTS_KEY
-from filestore.types.data_types import STRING, DataField, DataType
+from filestore.types.casts import literal_value
+from filestore.types.data_types import STRING, DataField, DataType, parse_data_type
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.cdc")
@@ -47,10 +51,15 @@ class MetPart:
     last_offset: int = -1  # of its last record
     is_end: bool = False  # that record, and not the first one
     moments: tuple[SourceMoment, SourceMoment] | None = None  # the least and the greatest of its records
+    is_appended: bool = False  # the source puts each new column behind all others
 
 
 class SkippedTableError(InvalidInputError):
     """A table without a key, which ``without-key=skip`` leaves out."""
+
+
+PastValues = Callable[[SourceTable], Mapping[str, str]]
+"""What the rows of a source table have in columns that were added after them, as its database says it: literals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +68,17 @@ class CdcTables:
 
     catalog: Catalog
     settings: CdcSettings
+    past: PastValues | None = None
     _logs: dict[str, bool] = field(default_factory=dict, compare=False)  # by topic: whether it is a table's log
 
     def without_logs(self, ranges: Iterable[OffsetRange], names: Callable[[], list[str]]) -> list[OffsetRange]:
-        """The ranges without topics that are logs of the catalog's own tables, which a pattern may match.
+        """The ranges without the dead letters and the logs of the catalog's own tables, which a pattern may match.
 
         Args:
             ranges: of a batch.
             names: lists the job's tables.
         """
-        found = list(ranges)
+        found = [each for each in ranges if each.topic != self.settings.dead_letters]
         for topic in sorted({each.topic for each in found} - self._logs.keys()):
             self._logs[topic] = self._is_log(topic, names())
             if self._logs[topic]:
@@ -82,7 +92,7 @@ class CdcTables:
         options = {name: {**self.settings.options, **self.settings.table(name).options} for name in names}
         own = [self.full_name(name) for name, each in options.items() if each.get(TableOptions.log_topic.key) == topic]
         named = [self.full_name(name) for name in options if default_topic(self.full_name(name)) == topic]
-        for name in dict.fromkeys((*own, *named, *([topic] if topic.count(".") == 1 else ()))):
+        for name in dict.fromkeys((*own, *named, topic)):
             if name.count(".") == 1 and self.catalog.table_exists(name):
                 store = self.catalog.table(name).store
                 if store.has_log and (store.options.log_topic or default_topic(name)) == topic:
@@ -131,27 +141,32 @@ class CdcTables:
         places: dict[str, int] = {}
         if met:
             places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
-            state = replace(state, sequence=state.sequence.behind(places))
+            state = state.each_sequence(lambda own: own.behind(places))
         try:
             if table is not None:
                 table, state = self._left_out(table, state)
-            ordered = _topics_of_several({*places, *state.sequence.runs, *(each.position for each in met)})
+            ordered = _topics_of_several({*places, *_positions(state), *(each.position for each in met)})
             if ordered:  # elsewhere the order of the offsets is that of the source
                 met = sorted(_both_ends(met, ordered), key=lambda each: each.moments[0] if each.moments else (0, 0))
             for each in met:
                 check_one_source(each.target, each.source, state.sources)
                 key = each.target.key or key_names(each.part)
                 if table is None:
-                    state = replace(state, sources=(), key=(), sequence=PartSequence())  # also of one that was dropped
-                    table = self._made(name, each, key)
+                    state = replace(state, sources=(), key=(), sequences={})  # also of one that was dropped
+                    table = self._made(name, each, key, state.key_types)
                 if not state.sources and not state.key:
                     state = replace(state, key=key)
                 _check_key(name, state.key, key, each)
                 if each.source not in state.sources:
                     state = replace(state, sources=(*state.sources, each.source))
                 is_ordered = each.position.rpartition("/")[0] in ordered
-                table, sequence = self._passed(table, state.sequence, each, key, is_ordered=is_ordered)
-                state = replace(state, sequence=sequence)
+                try:
+                    table, state = self._passed(table, state, each, key, is_ordered=is_ordered)
+                except RefusedRecordError as error:
+                    if isinstance(error.__cause__, KeyTypeError):
+                        cause = error.__cause__
+                        state = replace(state, key_types={**state.key_types, cause.column: cause.wanted})
+                    raise
         finally:
             remember(state)
         assert table is not None
@@ -166,28 +181,50 @@ class CdcTables:
             return table, state
         why = self.settings.why_left_out
         gone = {
-            name for name in state.sequence.live if state.sources and all(why(each, name) for each in state.sources)
+            name
+            for sequence in state.sequences.values()
+            for name in sequence.live
+            if state.sources and all(why(each, name) for each in state.sources)
         }
-        step = leave_out(state.sequence, gone)
-        if step.changes:
+        steps = {source: leave_out(each, gone) for source, each in state.sequences.items()}
+        changes = dict.fromkeys(each for step in steps.values() for each in step.changes)
+        if changes:
             logger.warning("columns are left out by the rules, and dropped: table=%s columns=%s", table.name, gone)
-            table = self.catalog.alter_table(table.name, step.changes)
-        return table, replace(state, sequence=step.sequence)
+            table = self.catalog.alter_table(table.name, list(changes))
+        return table, replace(state, sequences={source: step.sequence for source, step in steps.items()})
+
+    def _columns(self, met: MetPart, sequence: PartSequence) -> tuple[PartColumn, ...]:
+        """The columns of a part; new ones with the value that rows from before them have, where the source says it."""
+        found = row_columns(met.part, met.source, self.settings)
+        names = {each.name for each in found}
+        if self.past is None or not sequence.live or names <= sequence.live.keys():
+            return found
+        if not sequence.live.keys() <= names:  # it may be one of those that are gone, by another name
+            return found
+        past = self.past(met.source)
+        return tuple(
+            replace(each, default=past[each.name], unknown="", is_certain=True)
+            if each.name in past and each.name not in sequence.live and _is_literal(past[each.name], each.type)
+            else each
+            for each in found
+        )
 
     def _passed(
-        self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str], *, is_ordered: bool
-    ) -> tuple[Table, PartSequence]:
+        self, table: Table, state: CdcTableState, met: MetPart, key: Sequence[str], *, is_ordered: bool
+    ) -> tuple[Table, CdcTableState]:
+        sequence, others = state.sequence_of(met.source), state.others(met.source)
         seen = SeenPart(
             position=met.position,
             offset=met.offset,
             digest=run_digest(met.part, met.source, self.settings),
-            columns=row_columns(met.part, met.source, self.settings),
+            columns=self._columns(met, sequence),
             has_changes=met.has_changes,
             table=met.target.table,
             source=str(met.source),
             moment=None if met.moments is None else met.moments[0],
             is_end=met.is_end,
             is_ordered=is_ordered,
+            is_appended=met.is_appended,
         )
         schema = table.store.schema
 
@@ -208,6 +245,8 @@ class CdcTables:
                 rules=self.settings.schema_changes,
                 counts_rows=table.files.row_counts is not None,
                 can_widen=can_widen,
+                others=others,
+                reserved=self._reserved(met.target, table, (sequence, *others)),
             )
         except InvalidInputError as error:
             raise RefusedRecordError(str(error), _beginning(met)) from error
@@ -218,25 +257,37 @@ class CdcTables:
                 "at=%s offset=%d",
                 met.target.table, ",".join(sorted(gone)), met.source, met.position, met.offset,
             )  # fmt: skip
-        if step.changes:
+        _tell_rows_before(met, self.settings, step)
+        if step.changes or self.settings.types.lossy == REFUSE:
             _tell_losses(met, self.settings, known=table.schema.column_names)
-            _tell_rows_before(met, self.settings, step)
+        if step.changes:
             table = self.catalog.alter_table(table.name, step.changes)
-        return table, step.sequence
+        dropped = {each.path[0] for each in step.changes if isinstance(each, DropColumn)}
+        state = state.each_sequence(lambda own: own.without_columns(dropped))
+        return table, replace(state, sequences={**state.sequences, met.source: step.sequence})
 
-    def _made(self, name: str, met: MetPart, key: Sequence[str]) -> Table:
+    def _reserved(self, target: TableTarget, table: Table, sequences: Iterable[PartSequence]) -> frozenset[str]:
+        """The columns of a table with values of the job: a column of the source of this name is another one."""
+        own = {*target.constants, *with_deleted(self.settings), *([SEQUENCE_COLUMN] if _is_sequenced(target) else ())}
+        used = {column for each in sequences for column in each.used}
+        return frozenset({*own, *computed_names(self.settings.computed, table.schema.column_names, used)})
+
+    def _made(self, name: str, met: MetPart, key: Sequence[str], key_types: Mapping[str, str]) -> Table:
         settings, said = self.settings, self.settings.table(name)
         renamed = {each: name_in_table(each, settings.renamed) for each in key}
         fields: list[DataField] = [_field(each, STRING) for each in met.target.constants]
         for column in row_columns(met.part, met.source, settings):
-            fields.append(_field(name_in_table(column.name, settings.renamed), column.type))
+            own = name_in_table(column.name, settings.renamed)
+            wanted = parse_data_type(key_types[own]) if own in key_types else column.type
+            fields.append(_field(own, wanted if has_place_for(wanted, column.type) else column.type))
         added = with_deleted(settings)
         options = {**settings.options, **said.options}
-        if met.target.joins and not met.target.constants and key:
+        if _is_sequenced(met.target) and key:
             added.setdefault(SEQUENCE_COLUMN, SEQUENCE)
             options.setdefault(TableOptions.sequence_fields.key, SEQUENCE_COLUMN)
         for each, expression in added.items():
             fields.append(_field(each, metadata_type(expression)))
+        _check_own_names(name, met, {*met.target.constants, *added}, [each.name for each in fields])
         fields += self._computed(name, fields, list(renamed.values()))
         for each, why in refused_columns(met.part, settings).items():
             logger.warning("a column is left out: table=%s column=%s source=%s reason=%s", name, each, met.source, why)
@@ -288,6 +339,27 @@ def _topics_of_several(positions: Iterable[str]) -> frozenset[str]:
     return frozenset(each for each in topics if topics.count(each) > 1)
 
 
+def _check_own_names(table: str, met: MetPart, own: Collection[str], names: Sequence[str]) -> None:
+    """Raises: InvalidInputError: a column of the source has the name of one that the job adds."""
+    twice = sorted(each for each in own if names.count(each) > 1)
+    if twice:
+        raise InvalidInputError(
+            f"a column of the source has the name of one that the job adds: table={table} column={twice[0]} "
+            f"source={met.source} fix='write columns: {{rename: {{{twice[0]}: src_{twice[0]}}}}}, start the job again, "
+            f"and: fluvial cdc resume {table}'"
+        )
+
+
+def _is_sequenced(target: TableTarget) -> bool:
+    """Whether the rows of several source tables with one key are put in the order of the source's log."""
+    return target.joins and not target.constants
+
+
+def _positions(state: CdcTableState) -> set[str]:
+    """The topic partitions, as ``topic/partition``, in which parts of a table were met."""
+    return {position for each in state.sequences.values() for position in each.runs}
+
+
 def _both_ends(met: Iterable[MetPart], topics: Collection[str]) -> Iterator[MetPart]:
     """The parts, and in these topics each one once more where it ends: another partition's may lie between."""
     for each in met:
@@ -319,7 +391,7 @@ def _tell_losses(met: MetPart, settings: CdcSettings, known: Sequence[str] = ())
         if name_in_table(name, settings.renamed) in known:
             continue
         where = f"table={met.target.table} column={name} source={met.source} loses='{lost}'"
-        if settings.types.lossy == "refuse":
+        if settings.types.lossy == REFUSE:
             pattern = re.escape(f"{met.source}.{name}")
             raise InvalidInputError(
                 f"a column loses something of the source: {where} types.lossy=refuse "
@@ -337,16 +409,33 @@ def _tell_rows_before(met: MetPart, settings: CdcSettings, step: PassedPart) -> 
     table = met.target.table
     for column, value in step.before.items():
         where = f"table={table} column={column} value='{value}' source={met.source} at={met.position}"
-        if column in step.unknown and settings.types.lossy == "refuse":
+        if column in step.unknown and settings.types.lossy == REFUSE:
             raise InvalidInputError(
-                f"rows from before a new column have values that no record says: {where} types.lossy=refuse "
+                f"rows from before a new column or type have values that no record says: {where} types.lossy=refuse "
                 f"fix='fluvial cdc resnapshot {table} --drop; or set types: {{lossy: say}}, start the job again, "
                 f"and: fluvial cdc resume {table}'"
             )
         logger.warning(
-            "rows from before a new column may have another value in the source: %s fix='fluvial cdc resnapshot %s; "
-            "or in PostgreSQL UPDATE of all rows, as SET id = id, which publishes them'", where, table,
+            "rows from before a new column or type may have another value in the source: %s "
+            "fix='fluvial cdc resnapshot %s; or in PostgreSQL UPDATE of all rows, as SET id = id, to publish all but "
+            "large values'",
+            where, table,
         )  # fmt: skip
+
+    for column in step.nulls:
+        logger.info(
+            "rows from before a new column are null in it; in the source, too, unless the database computes its "
+            "default: table=%s column=%s source=%s at=%s fix='fluvial cdc resnapshot %s, if it does'",
+            table, column, met.source, met.position, table,
+        )  # fmt: skip
+
+
+def _is_literal(text: str, data_type: DataType) -> bool:
+    try:
+        literal_value(text, data_type)
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _field(name: str, data_type: DataType) -> DataField:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from engine.cdc.planning import Marks, TableWork
 from engine.cdc.records.routing import RecordPlace, RefusedRecordError
 from engine.cdc.records.scan import raw_record
-from engine.cdc.records.table_rows import BadCount, ChangeRows, TooManyBadError, way_on
+from engine.cdc.records.table_rows import BadCount, ChangeRows, TooManyBadError, leave_out_all, way_on
 from engine.cdc.rules.repeats import Mark
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
@@ -109,10 +109,7 @@ def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse:
         None
         if settings.dead_letters is None
         else RowLetters(
-            properties=settings.properties,
-            topic=settings.dead_letters,
-            table=spec.table.name,
-            key_names=rows.keys,
+            properties=settings.properties, topic=settings.dead_letters, table=spec.table.name, key_names=rows.keys
         )
     )
 
@@ -144,7 +141,7 @@ def put_away_unreadable(settings: CdcSettings, work: TableWork, stood: Offsets, 
         topic, partition, offset = at
         text = f"record cannot be read: topic={topic} partition={partition} offset={offset} reason={each.reason}"
         if not each.is_letter:
-            raise RefusedRecordError(text, at)
+            raise RefusedRecordError(f"{text}; or {leave_out_all(work.name)}", at)
         if settings.dead_letters is None:
             raise RefusedRecordError(f"{text} fix='{way_on(work.name, offset)}'", at)
         bad.add(work.name, settings.max_bad, 1, text, at)
@@ -186,13 +183,7 @@ class Writers:
     """Sessions by table. One table is used by one thread at a time."""
 
     def __init__(
-        self,
-        settings: CdcSettings,
-        runner: TableRunner,
-        *,
-        commit_user: str,
-        run_id: str,
-        observe: Observer = ignore,
+        self, settings: CdcSettings, runner: TableRunner, *, commit_user: str, run_id: str, observe: Observer = ignore
     ) -> None:
         """``commit_user`` is the id of the query, ``run_id`` the id of this run."""
         self._settings, self._runner, self._observe = settings, runner, observe

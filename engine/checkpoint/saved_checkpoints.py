@@ -148,9 +148,7 @@ def restore_saved_checkpoint(store: TableStore, kept: SavedCheckpoint, directory
     """
     source = f"{store.paths.savepoint_dir}/{kept.directory}"
     return _written(
-        directory,
-        store.names.uuid(),
-        {name: partial(_copy_out, store, f"{source}/{name}") for name in kept.files},
+        directory, store.names.uuid(), {name: partial(_copy_out, store, f"{source}/{name}") for name in kept.files}
     )
 
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ import click
 from engine.cdc.report import BatchReport
 from engine.cdc.signals import SIGNAL_SETTINGS, request_snapshots
 from engine.cdc.state import StateFiles
-from engine.cdc.status import check_known, job_status, latest_offsets, skipped
+from engine.cdc.status import ask_resume, ask_skip, job_status, latest_offsets, missing_topics, until_of
 from engine.cdc.topics import PatternTopics
 from engine.cli.commands.deploy import (
     LAYER_OPTIONS,
@@ -26,9 +27,9 @@ from engine.cli.commands.deploy import (
 )
 from engine.cli.commands.verify import verify
 from engine.cli.exit_codes import EXIT_PARKED, EXIT_TERMINATED
-from engine.cli.output import console, json_option, print_json, print_table
+from engine.cli.output import console, json_option, print_json, print_table, shown_again, waiting, watch_option
 from engine.cli.signals import stop_on_signals
-from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
+from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc, silent_sources
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import JobConfig, load_job, parse_job
 from engine.kafka.offsets import TopicPosition
@@ -41,7 +42,7 @@ Chosen = tuple[JobConfig, CdcConfig]
 
 @click.group()
 def cdc() -> None:
-    """Keep all tables of a database equal, from the topics of its changes."""
+    """Keep all tables of a database equal, from topics of its changes."""
 
 
 def _with_job(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +130,7 @@ def run_database(
     if once:
         commit = database.commit.model_copy(update={"every": "available-now"})
         database = database.model_copy(update={"commit": commit})
-    set_up_logging(job.logging, context.find_root().params)
+    set_up_logging(job, context.find_root().params)
     import_from_here()
     stop = threading.Event()
 
@@ -167,6 +168,9 @@ def ended_code(state: StateFiles, *, topics: Collection[TopicPosition], pattern:
     names = state.tables()
     waiting = [name for name in names if state.table(name).parked is not None]
     progress = BatchReport.from_json(state.progress())
+    for name in names if topics else ():
+        if missing := missing_topics(state, name, topics):
+            click.echo(f"{name}: {missing}", err=True)
     if waiting:
         said = f"tables wait, see fluvial cdc status: tables={','.join(waiting)}"
     elif not topics:
@@ -180,16 +184,20 @@ def ended_code(state: StateFiles, *, topics: Collection[TopicPosition], pattern:
 
 
 @cdc.command()
+@watch_option
 @json_option
 @_with_job
-def status(chosen: Chosen, as_json: bool) -> None:
+def status(chosen: Chosen, watch_s: float | None, as_json: bool) -> None:
     """Show the tables of a job: records behind, seconds behind the source, bad records, and why a table waits."""
+    shown_again(watch_s, lambda: _show_status(chosen, as_json=as_json))
+
+
+def _show_status(chosen: Chosen, *, as_json: bool) -> None:
     state = cdc_state(*chosen)
     settings = cdc_settings(*chosen)
-    try:
+    latest = None
+    with waiting("asking the brokers"), suppress(UnavailableError):
         latest = latest_offsets(settings.properties, settings.pattern)
-    except UnavailableError:
-        latest = None
     tables = job_status(state, latest=latest, now_ms=int(time.time() * 1000))
     if as_json:
         print_json({"job": state.job, "tables": [each.to_json() for each in tables]})
@@ -204,6 +212,8 @@ def status(chosen: Chosen, as_json: bool) -> None:
         if each.parked_since_ms is not None:
             since = time_text(each.parked_since_ms)
             console().print(f"{each.table} waits since {since}: {each.reason} fix='{each.fix}'", soft_wrap=True)
+        elif each.reason is not None:
+            console().print(f"{each.table}: {each.reason}", soft_wrap=True)
 
 
 @cdc.command()
@@ -211,23 +221,32 @@ def status(chosen: Chosen, as_json: bool) -> None:
 @_with_job
 def resume(chosen: Chosen, table: str) -> None:
     """Resume a parked table at its saved offset, with the job's next batch."""
-    state = cdc_state(*chosen)
-    check_known(state, table, parked=True)
-    state.ask("resume", table, at_ms=int(time.time() * 1000))
+    ask_resume(cdc_state(*chosen), table, at_ms=int(time.time() * 1000))
 
 
 @cdc.command()
 @click.argument("table")
-@click.option("--until", type=click.IntRange(min=0), required=True, metavar="OFFSET", help="First offset to read.")
+@click.option(
+    "--until",
+    metavar="OFFSET|end",
+    callback=lambda _, __, value: until_of(value),
+    required=True,
+    help="First offset to read; end: nothing that is there now.",
+)
 @_with_job
-def skip(chosen: Chosen, table: str, until: int) -> None:
+def skip(chosen: Chosen, table: str, until: int | None) -> None:
     """Resume a parked table without the record that it cannot read.
 
     Records from that one up to the offset are skipped permanently. Waiting records before it are written.
     """
-    state = cdc_state(*chosen)
-    gone = skipped(table, check_known(state, table, parked=True), until)
-    state.ask("skip", table, at_ms=int(time.time() * 1000), until=until)
+    state, settings = cdc_state(*chosen), cdc_settings(*chosen)
+    gone = ask_skip(
+        state,
+        table,
+        until,
+        ends=lambda: latest_offsets(settings.properties, settings.pattern),
+        at_ms=int(time.time() * 1000),
+    )
     console().print(
         f"left out: topic={gone.topic} partition={gone.partition} "
         f"offsets={gone.start_offset}..{gone.end_offset - 1}", soft_wrap=True,
@@ -265,6 +284,7 @@ def resnapshot(chosen: Chosen, tables: str, drops: bool, writers_stopped: bool, 
         at_ms=int(time.time() * 1000),
         drops=drops,
         are_writers_stopped=writers_stopped,
+        silent=silent_sources(database.source.dsn),
     )
 
 

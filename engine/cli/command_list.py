@@ -4,13 +4,33 @@ Each has a line of help here, so that ``fluvial --help`` need not ask them; a te
 ``create-tag`` is also ``fluvial tag create``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
+LISTING_TABLES: Final[Mapping[str, str]] = {
+    "branch": "branches",
+    "consumer": "consumers",
+    "files": "files",
+    "partition": "partitions",
+    "savepoint": "savepoints",
+    "snapshot": "snapshots",
+    "tag": "tags",
+}
+"""The system table that lists what a group is about."""
+
+_LISTING: Final = ("list", "ls", "show")
+
+_VERBS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("drop", "rm", "remove", "del"), "delete"),
+    **dict.fromkeys(("add", "new", "make"), "create"),
+    **dict.fromkeys(("mv", "move"), "rename"),
+}
+"""Verbs of other programs, by those of the actions here."""
+
 WORDS_ELSEWHERE: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("create", "create-table"), "fluvial sql 'CREATE TABLE db.t (id BIGINT PRIMARY KEY)'"),
-    **dict.fromkeys(("drop", "drop-table", "rm"), "fluvial sql 'DROP TABLE db.t'"),
-    **dict.fromkeys(("rename", "rename-table", "mv"), "fluvial sql 'ALTER TABLE db.a RENAME TO db.b'"),
+    "create-table": "fluvial create db.t 'id BIGINT PRIMARY KEY NOT ENFORCED'",
+    **dict.fromkeys(("drop-table", "rm"), "fluvial drop db.t"),
+    **dict.fromkeys(("rename-table", "mv"), "fluvial rename db.a db.b"),
     **dict.fromkeys(("alter", "alter-table"), "fluvial sql 'ALTER TABLE db.t ADD COLUMN c INT'"),
     **dict.fromkeys(("list", "tables", "list-tables", "show-tables", "databases"), "fluvial ls"),
     **dict.fromkeys(("insert", "write", "merge", "update"), "fluvial sql 'INSERT INTO db.t VALUES (1)'"),
@@ -20,94 +40,83 @@ WORDS_ELSEWHERE: Final[Mapping[str, str]] = {
     "vacuum": "fluvial expire-snapshots db.t, then fluvial remove-orphan-files",
     "restore": "fluvial rollback-to-as-latest db.t",
     "history": "fluvial read 'db.t$snapshots'",
-    "topics": "fluvial broker create-topic, or the tools of Kafka; a table makes its own topic",
-    "ui": "fluvial top, or fluvial inspect db.t --html FILE",
+    "list-topics": "fluvial topics",
+    "create-topic": "fluvial broker create-topic, or the tools of Kafka; a table makes its own topic",
+    **{f"{verb}-{each}": f"fluvial read 'db.t${each}'" for verb in _LISTING for each in LISTING_TABLES.values()},
 }
 """Words of other programs, and of SQL, by what they are called here."""
 
-COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "broker": (
-        "engine.cli.commands.broker",
-        "A real Kafka broker on this machine, for demos.",
-    ),
-    "cdc": ("engine.cli.cdc", "Keep all tables of a database equal, from the topics of its changes."),
-    "config": (
-        "engine.cli.commands.config",
-        "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",
-    ),
-    "describe": (
-        "engine.cli.reading",
-        "Show columns, keys and options of a table (named database.table), newest or as of a version.",
-    ),
-    "diff": (
-        "engine.cli.commands.diff",
-        "Show the differences between two states of a table: rows with their kinds, or counts.",
-    ),
-    "doctor": (
-        "engine.cli.commands.doctor",
-        "Explain what costs a table time, space or safety, with the option or command to change it.",
-    ),
-    "init": (
-        "engine.cli.job_commands.init",
-        "Create a directory with a working job file, and a script that sends it changes.",
-    ),
-    "inspect": (
-        "engine.cli.commands.inspect",
-        "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, newest or as of a version.",
-    ),
-    "lag": ("engine.cli.commands.lag", "Show the lag of streams behind a table, and of the table behind its log."),
-    "lineage": (
-        "engine.cli.commands.lineage",
-        "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
-    ),
-    "ls": ("engine.cli.reading", "List the tables of a database, or of all."),
-    "metrics": (
-        "engine.cli.commands.metrics",
-        "Print one scrape of tables as Prometheus text, from files.",
-    ),
-    "package": (
-        "engine.cli.job_commands.init",
-        "Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.",
-    ),
-    "plan": (
-        "engine.cli.commands.deploy",
-        "Show what a run of a job file would create, start and resume, without doing it.",
-    ),
-    "read": (
-        "engine.cli.reading",
-        "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
-    ),
+
+def called_here(word: str, group: str | None) -> str | None:
+    """The command that does what a word of another program means; None: none is known.
+
+    Args:
+        word: that was typed as a command.
+        group: whose action it would be; None: a command.
+    """
+    if group is None:
+        return WORDS_ELSEWHERE.get(word.replace("_", "-"))
+    return f"fluvial read 'db.t${LISTING_TABLES[group]}'" if word in _LISTING and group in LISTING_TABLES else None
+
+
+def same_by_meaning(word: str, known: Collection[str]) -> str | None:
+    """The known command that a word means: ``drop-tag`` and ``tag-drop`` are ``delete-tag``; None: no such one."""
+    spelt = word.replace("_", "-")
+    orders = (spelt.split("-", 1), [*reversed(spelt.rsplit("-", 1))])
+    found = ["-".join([same, *things]) for verb, *things in orders for same in (verb, _VERBS.get(verb, verb))]
+    return next((each for each in found if each in known), None)
+
+
+_HOMES: Final = {
+    "cdc": "engine.cli.cdc",
+    "shell": "engine.cli.commands.sql",
+    **dict.fromkeys(("describe", "ls", "read"), "engine.cli.reading"),
+    **dict.fromkeys(("init", "package", "spark-conf"), "engine.cli.job_commands.init"),
+    **dict.fromkeys(("create", "drop", "rename", "topics"), "engine.cli.commands.tables"),
+    **dict.fromkeys(("plan", "run", "validate"), "engine.cli.commands.deploy"),
+    **{name: f"engine.cli.job_commands.{name}" for name in ("recover", "trace")},
+}
+"""Modules of commands that have none of their name in ``engine.cli.commands``."""
+
+
+_HELP: Final = {
+    "broker": "A real Kafka broker on this machine, for demos.",
+    "cdc": "Keep all tables of a database equal, from topics of its changes.",
+    "config": "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",
+    "create": "Create a table, with columns as in SQL.",
+    "describe": "Show columns, keys and options of a table (named database.table), newest or as of a version.",
+    "diff": "Show what differs between two states of a table: rows, or counts.",
+    "doctor": "Explain what costs a table time, space or safety, with the option or command to change it.",
+    "drop": "Delete a table and the topic that it made.",
+    "init": "Create a directory with a working job file, and a script that sends it changes.",
+    "inspect": "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, newest or as of a version.",
+    "lag": "Show the lag of streams behind a table, and of it behind its log.",
+    "lineage": "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
+    "ls": "List the tables of a database, or of all.",
+    "metrics": "Print one scrape of tables as Prometheus text, from files.",
+    "package": "Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.",
+    "plan": "Show what a run of a job file would create, start and resume.",
+    "read": "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
     "recover": (
-        "engine.cli.job_commands.recover",
-        "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.",
+        "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files."
     ),
-    "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
-    "serve": (
-        "engine.cli.commands.serve",
-        "Serve the tables to JDBC and ODBC clients by Spark's Thrift server, until Ctrl-C or SIGTERM.",
-    ),
-    "simulate": (
-        "engine.cli.commands.simulate",
-        "Interleave, crash and fail real operations on small tables, and check what is left.",
-    ),
-    "spark-conf": (
-        "engine.cli.job_commands.init",
-        "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
-    ),
-    "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
-    "tail": (
-        "engine.cli.commands.tail",
-        "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
-    ),
-    "top": (
-        "engine.cli.commands.top",
-        "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
-    ),
-    "trace": (
-        "engine.cli.job_commands.trace",
-        "Show where the time of one micro-batch went, by the steps in a sink's trace.directory.",
-    ),
-    "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
+    "rename": "Give a table another name.",
+    "run": "Run the pipelines of a job file until they finish.",
+    "serve": "Serve tables to JDBC and ODBC clients by Spark's Thrift server.",
+    "shell": "Run SQL statements at a prompt, which has a history and completes names.",
+    "simulate": "Interleave, crash and fail real operations on small tables, and check what is left.",
+    "spark-conf": "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
+    "sql": "Run SQL statements on the tables of a warehouse.",
+    "tail": "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
+    "top": "Watch tables: rates, lag, sorted runs, debt, newest snapshots.",
+    "topics": "List the topics of brokers and their tables.",
+    "trace": "Show where the time of one micro-batch went, by the steps in a sink's trace.directory.",
+    "ui": "Show a warehouse in the browser, live: tables, rows, lineage, jobs.",
+    "validate": "Check job files without running them.",
+}
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    name: (_HOMES.get(name, f"engine.cli.commands.{name}"), text) for name, text in _HELP.items()
 }
 """Commands that are imported when they are called: module and short help."""
 
@@ -130,9 +139,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     ),
     "copy": "Create a table with the columns, keys, options and newest rows of another; its log, if any, is new.",
     "create-branch": "Make a branch: the same table with snapshots, schemas and tags of its own. No row is copied.",
-    "create-consistent-tag": (
-        "Create the same tag in several tables, at snapshots that belong to the same micro-batch."
-    ),
+    "create-consistent-tag": "Create the same tag in several tables, at snapshots that belong to the same micro-batch.",
     "create-savepoint": "Compact a table, and keep the state of then until the savepoint is deleted.",
     "create-tag": "Give a snapshot a name, which keeps it until the tag is deleted.",
     "create-tag-from-timestamp": "Give a name to the snapshot that readers saw at a time.",
@@ -143,8 +150,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "delete-tag": "Delete tags, and the files that only they used.",
     "drop-partition": "Delete all rows of partitions, in one commit; older snapshots and tags keep them.",
     "expire-changelogs": (
-        "Delete old changelogs, which outlive snapshots that Paimon for Java expired, or a caller before the options "
-        "say."
+        "Delete old changelogs, which outlive snapshots that Paimon for Java expired, or a caller before the "
+        "options say."
     ),
     "expire-partitions": "Drop partitions that are too old.",
     "expire-snapshots": (
@@ -164,8 +171,8 @@ ACTIONS: Final[Mapping[str, str]] = {
         "Create a table from a directory of Parquet files, as written by Hive and Spark; the directory is unchanged."
     ),
     "purge-files": (
-        "Empty a table permanently: no rows, consumers, tags or changelogs, one empty snapshot; "
-        "schema and log are kept."
+        "Empty a table permanently: no rows, consumers, tags or changelogs, one empty snapshot; schema and log are"
+        " kept."
     ),
     "recovery-plan": "List the steps to correct a table after a snapshot, and to recompute everything downstream.",
     "remove-orphan-files": "Delete files that no snapshot, tag or branch refers to: leftovers of dead writers.",
@@ -186,8 +193,8 @@ ACTIONS: Final[Mapping[str, str]] = {
         "Rebuild the lineage of a table's snapshots in the store from the snapshot files; with --all, of all tables."
     ),
     "replace-main-branch": (
-        "Make a branch the main one; the old main and its log go. Jobs on the branch continue; "
-        "those on the old main fail."
+        "Make a branch the main one; the old main and its log go. Jobs on the branch continue; those on the old "
+        "main fail."
     ),
     "replace-tag": "Give the name of a tag to another snapshot, and delete the files that only the old one used.",
     "rescale": "Rewrite all rows with another number of buckets, which becomes the table's.",
@@ -201,16 +208,14 @@ ACTIONS: Final[Mapping[str, str]] = {
     "rewind-checkpoint": (
         "Make the checkpoint directory from which a streaming query continues after what a tag of its table contains."
     ),
-    "rewrite-file-index": (
-        "Add missing indexes to data files, according to the table's options; no data is rewritten."
-    ),
+    "rewrite-file-index": "Add missing indexes to data files, according to the table's options; no data is rewritten.",
     "rollback": (
         "Reset a table to an older state; later snapshots and tags, and files only they use, are deleted permanently."
     ),
     "rollback-to-as-latest": "Restore the rows of an older state by a new commit; the history is kept.",
     "rollback-to-cut": (
-        "Make the rows of all tables of a cut what they were then, each by a new commit; nothing "
-        "of the history is lost."
+        "Make the rows of all tables of a cut what they were then, each by a new commit; nothing of the history is"
+        " lost."
     ),
     "rollback-to-savepoint": (
         "Make the rows of a savepoint those of the newest snapshot, by a new commit; nothing of the history is lost."
@@ -232,8 +237,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     ),
     "validate-snapshot": "Recompute a snapshot from what its job had read, and count the differences. Needs Spark.",
     "verify": (
-        "Cross-check files, manifests, snapshots, hints and the log; changes nothing, and does not "
-        "stop at what is broken."
+        "Cross-check files, manifests, snapshots, hints and the log; changes nothing, and does not stop at what is"
+        " broken."
     ),
 }
 """Actions, which are generated from procedures: short help."""
@@ -256,10 +261,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {"restore": "restore-checkpoint", "rewind": "rewind-checkpoint"},
     ),
     "consumer": ("Named readers of a table.", {"reset": "reset-consumer", "clear": "clear-consumers"}),
-    "cut": (
-        "One moment of many tables.",
-        {"create": "create-consistent-tag", "rollback": "rollback-to-cut"},
-    ),
+    "cut": ("One moment of many tables.", {"create": "create-consistent-tag", "rollback": "rollback-to-cut"}),
     "files": (
         "Data files and manifests: what is lost, left over or missing.",
         {
@@ -332,10 +334,33 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 """Actions by what they are about: one line about the group, and the name of each action in it."""
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Look": ("ls", "read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "serve", "config"),
+    "Look": (
+        "ls",
+        "topics",
+        "read",
+        "tail",
+        "describe",
+        "diff",
+        "table-diff",
+        "inspect",
+        "sql",
+        "shell",
+        "serve",
+        "config",
+    ),
     "Job files and whole databases": ("init", "validate", "plan", "run", "recover", "cdc", "package", "spark-conf"),
-    "Watch": ("top", "lag", "metrics", "trace", "lineage", "doctor", "verify"),
-    "Look after tables": ("compact", "compact-database", "cluster", "rescale", "copy", "export"),
+    "Watch": ("ui", "top", "lag", "metrics", "trace", "lineage", "doctor", "verify"),
+    "Look after tables": (
+        "create",
+        "rename",
+        "drop",
+        "compact",
+        "compact-database",
+        "cluster",
+        "rescale",
+        "copy",
+        "export",
+    ),
     "This machine": ("broker", "simulate"),
 }
 """Commands that are not in a group, by what they are for."""

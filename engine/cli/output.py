@@ -5,7 +5,9 @@ Results go to standard output, everything else to standard error, so that pipes 
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _PIPED_WIDTH: Final = 160
 _LONGEST_CELL: Final = 40
+_QUIET_S: Final = 1.0  # without progress
 _IDENTIFIERS: Final = frozenset({"id", "identifier", "snapshot", "schema", "barrier", "batch", "bucket", "offset"})
 _ESCAPES: Final = str.maketrans({"\n": r"\n", "\t": r"\t", "\u2028": r"\u2028", "\u2029": r"\u2029"})
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -234,9 +237,50 @@ def _runs_text(bucket: "BucketTree") -> str:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show a spinner on a terminal while the block runs."""
+    """Show a spinner with the time on a terminal while the block runs, if that takes longer than a second.
+
+    Results are printed behind the block.
+    """
     if not sys.stderr.isatty():
         yield
         return
-    with notes().status(text):
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    spinner = Progress(*columns, console=notes(), transient=True, redirect_stdout=False)
+    spinner.add_task(text.replace("[", r"\["), total=None)
+    start = threading.Timer(_QUIET_S, spinner.start)
+    start.daemon = True
+    start.start()
+    try:
         yield
+    finally:
+        start.cancel()
+        start.join()  # a start that has begun ends before the stop
+        if spinner.live.is_started:
+            spinner.stop()
+
+
+watch_option = click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(0.2),
+    metavar="SECONDS",
+    help="Again every so many seconds, until Ctrl-C.",
+)
+
+
+def shown_again(watch_s: float | None, show: Callable[[], None]) -> None:
+    """Show something once, or every so many seconds until Ctrl-C: a terminal is cleared before each time."""
+    if watch_s is None:
+        show()
+        return
+    try:
+        while True:
+            if sys.stdout.isatty():
+                click.clear()
+            show()
+            sys.stdout.flush()
+            time.sleep(watch_s)
+    except KeyboardInterrupt:
+        return

@@ -40,11 +40,7 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
         raise InvalidInputError(
             f"no such database: database={database} did_you_mean={close_names(database, known, 3)} databases={known}"
         )
-    found = [
-        _listed(catalog, f"{each}.{name}")
-        for each in ([database] if database is not None else known)
-        for name in catalog.list_tables(each)
-    ]
+    found = listed_tables(catalog, *([] if database is None else [database]))
     if as_json:
         print_json(found)
         return
@@ -53,6 +49,15 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
         for each in found
     ]
     print_table(f"{place.warehouse}", ("table", "key", "topic", "snapshot", "problem"), rows)
+
+
+def listed_tables(catalog: Catalog, *databases: str) -> list[dict[str, Any]]:
+    """One dict for each table of some databases, or of all: a row of ``fluvial ls``."""
+    return [
+        _listed(catalog, f"{each}.{name}")
+        for each in databases or catalog.list_databases()
+        for name in catalog.list_tables(each)
+    ]
 
 
 def _listed(catalog: Catalog, name: str) -> dict[str, Any]:

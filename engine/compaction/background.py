@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.runtime.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
-from filestore.commit.committable import discard
-from filestore.commit.table_commit import TableCommit
+from filestore.commit.table_commit import replace_compacted
 from filestore.compact.awaited import is_awaited, waits_for_compaction
 from filestore.compact.compactor import pick_tasks
 from filestore.compact.strategy import commits_until_full, watches_the_clock
@@ -25,7 +24,6 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
-from lsm.undo import undoing_unless_visible
 
 logger = logging.getLogger("fluvial.compaction")
 
@@ -235,10 +233,7 @@ class BackgroundCompaction:
             messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
             if not messages:
                 return
-            user = self._table.new_commit_user()
-            commit = TableCommit(self._table, user, history_start=base.id, check=self._check)
-            with undoing_unless_visible(lambda: discard(self._table, messages)):
-                commit.commit_compaction(messages, base=base)
+            replace_compacted(self._table, messages, base, check=self._check)
         except ConflictError as error:
             logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)
         except OutcomeUnknownError as error:

@@ -11,13 +11,7 @@ import time
 from collections.abc import Callable
 from itertools import islice
 
-from engine.compaction.background import (
-    SOFT_WAIT_S,
-    CompactionDebt,
-    Pressure,
-    compaction_debt,
-    warn_of_debt,
-)
+from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt, warn_of_debt
 from engine.request.writer_options import WriterOptions
 from engine.runtime.metrics import COMPACTION_WAIT
 from filestore.compact.awaited import compact_written, is_awaited

@@ -91,11 +91,7 @@ def tag_cut(tables: Mapping[str, TableStore], tag: str, record: CutRecord, *, re
             continue
         try:
             create_tag(
-                table,
-                tag,
-                snapshot_id=record.tables[name],
-                retained_ms=retained_ms,
-                notes={_KEY: record.to_json()},
+                table, tag, snapshot_id=record.tables[name], retained_ms=retained_ms, notes={_KEY: record.to_json()}
             )
         except OutcomeUnknownError:
             raise

@@ -4,39 +4,208 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, cast
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.cdc.query import CdcQuery
 from engine.cdc.report import BatchReport
+from engine.cdc.rules.names import SourceTable
 from engine.cdc.settings import CdcSettings, TableSettings
+from engine.cdc.signals import FindSilent, Silent
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
+from engine.cdc.status import PARKED, TableStatus, job_status
+from engine.cdc.tables import PastValues
 from engine.cdc.topics import PatternTopics
 from engine.cdc.verify.database import SourceDatabase
-from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
-from engine.deploy.pipeline.run_lock import held_checkpoints
-from engine.deploy.pipeline.supervision import Attempts
+from engine.deploy.pipeline.health import Health, health_of
+from engine.deploy.pipeline.job_watch import ClusterWatch, watching
+from engine.deploy.pipeline.metrics_output import metrics_of
+from engine.deploy.pipeline.supervision import Attempts, PipelineState
+from engine.kafka.offsets import TopicPosition
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
+from engine.runtime.metrics import METRICS, REGISTRY, MeasuringCollector
 from engine.runtime.spark_messages import fluvial_error, spark_end
 from engine.spark_internals.session import JvmError
+from engine.write.run_lock import held_checkpoints
 from filestore.layout.locations import absolute_path
 from logstore.format.connect_types import TypeRules
 from logstore.format.source.ranges import OutOfRange
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 
+_POLL_S: Final = 0.2
+
+
+# ---- The health, brokers and metrics of a running database of a job file
+
+
+class RunningDatabase:
+    """The query of a database over its restarts, as health shows a pipeline."""
+
+    def __init__(self, name: str) -> None:
+        """Before its first start."""
+        self.name = name
+        self.batch_count = self.row_count = self.restart_count = 0
+        self.state = PipelineState.RUNNING
+        self.write: CdcQuery | None = None
+        self.health: Health | None = None
+
+    def states(self) -> Mapping[str, PipelineState]:
+        """Implements ``Supervised.states``."""
+        return {self.name: self.state}
+
+    def pipelines(self) -> Sequence["RunningDatabase"]:
+        """Implements ``Supervised.pipelines``."""
+        return [self]
+
+    def started(self, query: CdcQuery) -> None:
+        """Note that the query has started, or restarted."""
+        self.restart_count += self.write is not None
+        self.state, self.write = PipelineState.RUNNING, query
+
+    def has_written(self, report: BatchReport) -> None:
+        """Count a batch; its records are those of its tables since the job began."""
+        self.batch_count += 1
+        self.row_count = sum(each.records for each in report.tables.values())
+
+    def look(self) -> None:
+        """Show how it is; called several times a second."""
+        if self.health is not None:
+            self.health.look()
+
+    def wait(self, seconds: float, stop: threading.Event) -> bool:
+        """Wait for the next start. Returns: whether ``stop`` was set while waiting."""
+        self.state = PipelineState.WAITING
+        while seconds > 0 and not stop.wait(min(seconds, _POLL_S)):
+            seconds -= _POLL_S
+            self.look()
+        return stop.is_set()
+
+
+@contextmanager
+def health_of_database(config: JobConfig, database: RunningDatabase) -> Iterator[None]:
+    """Show the health of a database while the block runs, as the job file says.
+
+    Raises: InvalidInputError: the port is taken, or the file cannot be written.
+    """
+    with health_of(config.health, config.name, database) as database.health:
+        yield
+
+
+@contextmanager
+def metrics_of_database(
+    config: JobConfig, spark: SparkSession, settings: CdcSettings, catalog: Catalog, database: RunningDatabase
+) -> Iterator[None]:
+    """Look at the brokers, and export metrics, while the block runs, where the job file has a place for them.
+
+    Raises: InvalidInputError: the port is taken, or the file cannot be written.
+    """
+    if all(each is None for shown in (config.health, config.metrics) for each in (shown.port, shown.file)):
+        yield
+        return
+
+    def state() -> StateFiles:
+        return StateFiles(catalog.file_io, catalog.warehouse, settings.name)  # as the files are at this moment
+
+    assert database.health is not None
+    letters = () if settings.dead_letters is None else (settings.dead_letters,)
+    cluster = ClusterWatch(settings.properties, dead_letters=letters)
+    with (
+        measuring(LagCollector(settings, state)),  # the last text of a file of metrics has them, too
+        metrics_of(config.metrics, spark, []) as on_look,
+        watching([cluster], on_look) as database.health.watch,
+    ):
+        yield
+
+
+# ---- The lag of a job's tables, and which are parked, as Prometheus metrics, measured at each scrape
+#
+# Lag grows when no batch runs; a parked table is one from the start of the process on, also when no record of it comes.
+
+
+class LagCollector(MeasuringCollector):
+    """Which tables of a job are parked, and the records and seconds of the source that each is behind."""
+
+    def __init__(
+        self,
+        settings: CdcSettings,
+        state: Callable[[], StateFiles],
+        *,
+        latest: Callable[[], Mapping[TopicPosition, int]] | None = None,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        """Nothing is read.
+
+        Args:
+            settings: of the job.
+            state: its files, as the running query has them.
+            latest: ends of its topics; None: the brokers are asked.
+            now_ms: the clock.
+        """
+        super().__init__()
+        self._settings, self._state, self._now_ms = settings, state, now_ms
+        self._latest = latest or self._asked
+        self._topics: PatternTopics | None = None
+
+    def measured(self) -> list[Metric]:
+        """Lags and who is parked; without an answer of the brokers no lags, and a warning."""
+        tables = self._statuses()
+        found: list[Metric] = []
+        names = [f"{self._settings.database}.{each.table}" for each in tables]
+        for metric, values in (
+            ("fluvial_cdc_lag_records", [each.records_behind for each in tables]),
+            ("fluvial_cdc_lag_seconds", [each.seconds_behind for each in tables]),
+            ("fluvial_cdc_parked", [float(each.state == PARKED) for each in tables]),
+        ):
+            known = [([name], value) for name, value in zip(names, values, strict=True) if value is not None]
+            found.append(METRICS[metric].family(known))
+        return found
+
+    def _statuses(self) -> list[TableStatus]:
+        latest, now_ms = None, self._now_ms()
+        try:
+            latest = self._latest()
+        except FluvialError as error:
+            logger.warning("the lag of a job cannot be measured: job=%s reason=%s", self._settings.name, error)
+        try:
+            return job_status(self._state(), latest=latest, now_ms=now_ms)
+        except FluvialError as error:
+            logger.warning("the state of a job cannot be read: job=%s reason=%s", self._settings.name, error)
+            return []
+
+    def _asked(self) -> dict[TopicPosition, int]:
+        if self._topics is None:
+            self._topics = PatternTopics(self._settings.properties, self._settings.pattern)
+        return self._topics.latest(self._topics.positions())
+
+
+@contextmanager
+def measuring(collector: LagCollector, registry: CollectorRegistry = REGISTRY) -> Iterator[None]:
+    """Add the lags to every scrape of a registry while the block runs."""
+    registry.register(collector)
+    try:
+        yield
+    finally:
+        registry.unregister(collector)
+
+
 logger = logging.getLogger("fluvial.cdc")
 
+# ---- Running a database of a job file: its settings, its query, its end
+
+
 _BROKERS: Final = "kafka.bootstrap.servers"
-_POLL_S: Final = 0.2
 
 
 def cdc_of(config: JobConfig, name: str | None) -> CdcConfig:
@@ -144,6 +313,37 @@ def informed_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
     return replace(settings, generated=generated)
 
 
+def past_values(dsn: str) -> PastValues:
+    """Asks the catalog of a source what rows have in columns that were added after them."""
+
+    def asked(source: SourceTable) -> Mapping[str, str]:
+        try:
+            with SourceDatabase.reading(dsn) as database:
+                return database.past(source.schema, source.name)
+        except UnavailableError as error:
+            logger.warning("the catalog of the source cannot be read: source=%s reason=%s", source, error)
+            return {}
+
+    return asked
+
+
+def silent_sources(dsn: str | None) -> FindSilent:
+    """Asks a source which tables it does not have, or without rows; without an address it has all, with rows."""
+
+    def asked(sources: Sequence[SourceTable]) -> Silent:
+        if dsn is None:
+            return Silent()
+        try:
+            with SourceDatabase.reading(dsn) as database:
+                missing = database.lacks(sources)
+                return Silent(missing, database.empties(each for each in sources if each not in missing))
+        except UnavailableError as error:
+            logger.warning("the catalog of the source cannot be read: reason=%s", error)
+            return Silent()
+
+    return asked
+
+
 def cdc_state(config: JobConfig, cdc: CdcConfig) -> StateFiles:
     """The state of a database's job."""
     catalog = Catalog(config.warehouse, options=config.catalog_options)
@@ -181,6 +381,7 @@ def run_cdc(
         FluvialError: the query failed; what is committed stays.
     """
     settings = informed_settings(config, cdc)
+    past = None if cdc.source.dsn is None else past_values(cdc.source.dsn)
     check_reachable(settings.properties)
     if not PatternTopics(settings.properties, settings.pattern).positions():
         logger.warning(
@@ -210,7 +411,7 @@ def run_cdc(
                 return None
             with metrics_of_database(config, spark, settings, catalog, database):
                 while True:
-                    made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
+                    made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval, past=past)
                     database.started(made)
                     try:
                         _run_once(made, spark, config.stop_timeout, done, stop, database.look)

@@ -17,7 +17,7 @@ from engine.catalog import Catalog
 from engine.runtime.metrics import COMPACTION_FAILURES, record_compaction
 from engine.write.housekeeping import Housekeeping
 from filestore.commit.committable import discard
-from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.commit.table_commit import CommitResult, replace_compacted
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.compact.postpone import distribute
 from filestore.compact.strategy import watches_the_clock
@@ -26,7 +26,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
-from lsm.undo import undoing, undoing_unless_visible
+from lsm.undo import undoing
 
 _SLOWER: Final = 2.0
 
@@ -237,7 +237,7 @@ class _Watch:
         done = self._run(store, tasks[: self._policy.buckets_per_commit], stop)
         messages = [message for _, message in done if not message.is_empty]
         if messages:
-            committed = _commit(store, live, messages)
+            committed = replace_compacted(store, messages, live.ref)
             seconds = time.perf_counter() - started_s
             record_compaction(self.name, size_bytes=sum(task.size_bytes for task, _ in done), seconds=seconds)
         self._pending -= {task.key for task, _ in done}  # those that changed come back with the next snapshot
@@ -276,12 +276,6 @@ class _Watch:
     def _wait(self, last_s: float) -> None:
         self.wait_s = self._policy.next_wait_s(last_s)
         self.due_s = time.monotonic() + self.wait_s
-
-
-def _commit(store: TableStore, live: LiveFiles, messages: Sequence[CommitMessage]) -> CommitResult:
-    commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
-    with undoing_unless_visible(lambda: discard(store, messages)):
-        return commit.commit_compaction(messages, base=live.ref)
 
 
 def _compacted(

@@ -1,9 +1,11 @@
 """Running a job file: its tables are created, its pipelines started and supervised until they end."""
 
+import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,20 +14,25 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.health import health_of
 from engine.deploy.pipeline.job_watch import ClusterWatch, Watched, watching
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
-from engine.deploy.pipeline.run_lock import held_checkpoints
-from engine.deploy.pipeline.sources import kafka_options
+from engine.deploy.pipeline.sources import WAREHOUSE, kafka_options, source_options, source_table
 from engine.deploy.pipeline.supervision import Supervisor
 from engine.deploy.pipeline.table_changes import ensure_table
-from engine.deploy.pipeline.table_watch import table_watch, tables_read
 from engine.kafka.options import check_reachable
+from engine.request.read_keys import STREAM_KEYS
 from engine.runtime.spark_messages import spark_end
+from engine.spark.data_source import FluvialDataSource
+from engine.spark.read_options import ReadOptions, stream_options
 from engine.spark.session import session
 from engine.spark_internals.session import JvmError
+from engine.stream.lag import Lag, LagProbe
+from engine.stream.position.position import Position
 from engine.table import Table
+from engine.write.run_lock import held_checkpoints
 from filestore.layout.locations import absolute_path
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
@@ -159,3 +166,75 @@ def _check_brokers(config: JobConfig, tables: list[Table]) -> None:
         source = kafka_options(config, pipeline)
         if source is not None and source.properties not in reached:
             check_reachable(source.properties)
+
+
+logger = logging.getLogger("fluvial.job")
+
+
+# ---- A look at a table that a pipeline reads, every few seconds: what is committed there and not delivered yet
+
+
+class SourceTableWatch:
+    """The table of one pipeline."""
+
+    def __init__(self, pipeline: str, probe: Callable[[], LagProbe], delivered: Callable[[], Position | None]) -> None:
+        """Look at nothing yet.
+
+        Args:
+            pipeline: its name.
+            probe: opens the table.
+            delivered: the end of the last finished batch; None: it has none yet.
+        """
+        self.name = f"pipeline={pipeline}"
+        self.lags: Mapping[str, Lag] = {}  # by pipeline, as of the last look that was answered
+        self._pipeline, self._open, self._delivered = pipeline, probe, delivered
+        self._probe: LagProbe | None = None
+        self._lost_s: float | None = None  # when it could not be looked at first, on ``time.monotonic``
+
+    @property
+    def unreachable_s(self) -> float | None:
+        """Seconds since the table could be looked at last; None: it can."""
+        return None if self._lost_s is None else time.monotonic() - self._lost_s
+
+    def look(self) -> None:
+        """Ask once."""
+        here = self._delivered()
+        if here is None:
+            return
+        try:
+            self._probe = self._probe or self._open()
+            self.lags = {self._pipeline: self._probe.behind(here)}
+        except FluvialError as error:
+            self._probe = None  # it may have another schema or log by now
+            if self._lost_s is None:
+                self._lost_s = time.monotonic()
+                logger.warning("the lag cannot be found out: %s reason=%s", self.name, error)
+        else:
+            self._lost_s = None
+
+
+def tables_read(config: JobConfig, catalog: Catalog) -> list[Table]:
+    """The tables of the job's catalog that pipelines read, as far as they are there."""
+    names = [
+        source_table(config, each)
+        for each in config.pipelines
+        if source_options(config, each).get(WAREHOUSE) == config.warehouse
+    ]
+    return [
+        catalog.table(each) for each in dict.fromkeys(names) if each and "$" not in each and catalog.table_exists(each)
+    ]
+
+
+def table_watch(
+    config: JobConfig, pipeline: PipelineConfig, delivered: Callable[[], Position | None]
+) -> SourceTableWatch | None:
+    """The watch of a pipeline that reads a table; None: it reads something else."""
+    if source_table(config, pipeline) is None:
+        return None
+
+    def probe() -> LagProbe:
+        options = source_options(config, pipeline)
+        read = ReadOptions.parse(options, STREAM_KEYS)
+        return LagProbe(stream_options(read, FluvialDataSource(options).schema()))
+
+    return SourceTableWatch(pipeline.name, probe, delivered)

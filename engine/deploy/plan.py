@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from engine.catalog import Catalog
+from engine.catalog import Catalog, added_constraints, check_kept
 from engine.checkpoint.checkpoint_files import is_readable, read_checkpoint
 from engine.deploy.checks import check_job, check_table_options
 from engine.deploy.config.job_config import JobConfig
@@ -155,6 +155,7 @@ class _AskedCatalog(Catalog):
         table = self.table(name)
         if LogWanted.of(changes, table.store) is None:
             check_changes(table.store, changes)
+            check_kept(table, added_constraints(table.schema, changes))
         return table
 
 
@@ -239,7 +240,7 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
             try:
                 catalog.table(name)  # raises an error with similar names
             except InvalidInputError as error:
-                close = close_names(name, config.tables)
+                close = [each for each in close_names(name, config.tables) if not _exists(catalog, each)]
                 raise InvalidInputError(f"{error} did_you_mean={close[0]}" if close else str(error)) from error
     for step in (*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)):
         if step.python is not None:

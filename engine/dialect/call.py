@@ -18,6 +18,14 @@ from lsm.nearest_names import close_names, did_you_mean
 
 PROCEDURE_NAMESPACE: Final = "sys"
 _HELP: Final = "help"
+_ELSEWHERE: Final = {
+    "optimize": "compact",
+    "rewrite_data_files": "compact",
+    "rollback_to_snapshot": "rollback",
+    "set_current_snapshot": "rollback_to_as_latest",
+    "vacuum": "expire_snapshots",
+}
+"""Procedures of other table formats, by those that do the same here."""
 _NO_VALUE: Final = "required"
 
 
@@ -55,7 +63,7 @@ def run_call(context: SqlContext, statement: Statement) -> pa.Table:
     name = tree.procedure[-1].lower()
     procedure = PROCEDURES.get(name)
     if (procedure is None and name != _HELP) or not is_of_procedures(context, tree.procedure[:-1]):
-        near = close_names(name, PROCEDURES)
+        near = [_ELSEWHERE[name]] if name in _ELSEWHERE else close_names(name, PROCEDURES)
         hint = f" did_you_mean={PROCEDURE_NAMESPACE}.{near[0]}" if near else ""
         raise source.problem(f"no such procedure{hint}", tree.start, tree.stop)
     positional = [_literal(source, each) for each in tree.arguments if each.name is None]

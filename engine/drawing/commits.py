@@ -1,5 +1,7 @@
 """The history of a picture: a bar for each snapshot, with the row count of the table and the log offsets."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import sqrt
 from typing import Final
@@ -38,8 +40,15 @@ class _Plot:
         return self.zero + _DOWN * sqrt(-rows / self.most_down)
 
 
-def draw_commits(canvas: Canvas, picture: TablePicture, x: float, y: float, width: float) -> float:
-    """Draw the newest snapshots below ``y``; return the lower end of the drawing."""
+def draw_commits(
+    canvas: Canvas,
+    picture: TablePicture,
+    x: float,
+    y: float,
+    width: float,
+    address: Callable[[int], str] | None = None,
+) -> float:
+    """Draw the newest snapshots below ``y``; return the lower end of the drawing. ``address``: see ``svg_page``."""
     commits = picture.commits
     rows = [_rows(each) for each in commits]
     most_down = max(0, *(-each for each in rows), 0)
@@ -59,7 +68,8 @@ def draw_commits(canvas: Canvas, picture: TablePicture, x: float, y: float, widt
     _draw_values(canvas, plot, max((each or 0 for each in totals), default=0))
     bar = max(0.5, min(step * 0.72, _WIDEST))
     for commit, centre in zip(commits, centres, strict=True):
-        _draw_bar(canvas, commit, plot, centre, bar)
+        with nullcontext() if address is None else canvas.link(address(commit.snapshot.id)):
+            _draw_bar(canvas, commit, plot, centre, bar)
         if commit.tags:
             canvas.rect(centre - 3, y + 6, 6, 6, kind="tag", radius=3, tip="tag " + ", ".join(commit.tags))
             canvas.line(centre, y + 12, centre, plot.zero, kind="axis")

@@ -110,6 +110,11 @@ class Canvas:
         return element
 
 
+def without_style(drawing: str) -> str:
+    """A finished drawing for a page that has the style in a sheet of its own, for each ``svg``."""
+    return re.sub(r"<style>.*?</style>\s*", "", drawing, count=1, flags=re.DOTALL)
+
+
 def writable(words: str) -> str:
     """The same text with characters replaced that XML cannot represent."""
     return _UNWRITABLE.sub("\ufffd", words)

@@ -1,12 +1,12 @@
 """A micro-batch as a picture: lanes of bars from left to right, and a list of what took longest."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.drawing.letters import text_width
 from engine.drawing.svg import Canvas
-from engine.runtime.trace.batch_trace import BatchTrace, Span
+from engine.runtime.trace.batch_trace import DRIVER, BatchTrace, Span
 from engine.runtime.units import many_text
 
 _WIDTH: Final = 1000.0
@@ -21,10 +21,13 @@ _STEPS: Final = (1, 2, 5)  # of ticks, times a power of ten
 _LISTED: Final = 12
 _LINE: Final = 18.0
 _COLOURS: Final = 7  # classes l0 to l6
+_ROW_WIDTH: Final = 360.0  # of a batch in a list
+_ROW_HEIGHT: Final = 18.0
+_SPARK_WIDTH: Final = 90.0
 
 
-def timeline_svg(trace: BatchTrace) -> str:
-    """The picture as an SVG document."""
+def timeline_svg(trace: BatchTrace, order: Sequence[str] = ()) -> str:
+    """The picture as an SVG document. ``order``: names of spans, in the order in which they get colours."""
     canvas = Canvas(_WIDTH)
     rows = "" if trace.rows is None else f"{many_text(trace.rows, 'row')}, "
     title = f"{trace.table}, batch {trace.batch}"
@@ -37,7 +40,7 @@ def timeline_svg(trace: BatchTrace) -> str:
         x = left + at * scale
         canvas.line(x, _TOP - 8, x, bottom, kind="axis grid")
         canvas.label(x, _TOP - 14, ms_text(at), size=_FONT, kind="soft", anchor="middle")
-    colours = {name: f"l{number % _COLOURS}" for number, name in enumerate(totals_of(trace.spans))}
+    colours = _colours([*order, *totals_of(trace.spans)])
     for number, lane in enumerate(trace.lanes):
         y = _TOP + _LANE * number
         canvas.label(_MARGIN, y + 15, lane, size=12, room=_NAMES - 8)
@@ -50,6 +53,10 @@ def timeline_svg(trace: BatchTrace) -> str:
         canvas.label(_MARGIN + 18, y, f"{ms_text(us)}  {name}", size=12)
         y += _LINE
     return canvas.finished(y + 8, title)
+
+
+def _colours(order: Iterable[str]) -> dict[str, str]:
+    return {name: f"l{number % _COLOURS}" for number, name in enumerate(dict.fromkeys(order))}
 
 
 def totals_of(spans: Sequence[Span]) -> dict[str, int]:
@@ -80,3 +87,42 @@ def _draw(canvas: Canvas, span: Span, x: float, y: float, width: float, colour: 
     )
     if text_width(span.name, _FONT, strong=True) + 8 < width:
         canvas.label(x + 4, y + 15, span.name, size=_FONT, kind="strong")
+
+
+def bars_svg(trace: BatchTrace, longest_us: int, order: Sequence[str]) -> str:
+    """The driver's steps of a batch as one bar.
+
+    Args:
+        trace: the batch.
+        longest_us: of the batch that is as wide as the picture.
+        order: names of spans, in the order in which they get colours; those of the driver are among them.
+    """
+    canvas, colours = Canvas(_ROW_WIDTH), _colours(order)
+    scale = _ROW_WIDTH / max(longest_us, trace.us, 1)
+    for span in trace.spans:
+        if span.lane == DRIVER:
+            tip = f"{span.name}: {ms_text(span.us)}"
+            canvas.rect(
+                span.start_us * scale, 2, max(span.us * scale, 1.0), _ROW_HEIGHT - 4, kind=colours[span.name], tip=tip
+            )
+    return canvas.finished(_ROW_HEIGHT, f"batch {trace.batch}")
+
+
+def minutes_svg(rows: Sequence[int], commits: Sequence[int], title: str) -> str:
+    """Rows of each minute as an area, and commits as a line, each up to its own maximum; from left to right.
+
+    Args:
+        rows: of each minute.
+        commits: of each, as many.
+        title: what it is, in words.
+    """
+    canvas = Canvas(_SPARK_WIDTH)
+    step, room = _SPARK_WIDTH / max(len(rows) - 1, 1), _ROW_HEIGHT - 2
+    highest = [max(values, default=0) or 1 for values in (rows, commits)]
+    area, line = (
+        [(at * step, _ROW_HEIGHT - 1 - room * each / most) for at, each in enumerate(values)]
+        for values, most in zip((rows, commits), highest, strict=True)
+    )
+    canvas.area([(0, _ROW_HEIGHT), *area, (_SPARK_WIDTH, _ROW_HEIGHT)], kind="kAPPEND")
+    canvas.path(line, kind="total")
+    return canvas.finished(_ROW_HEIGHT, title)

@@ -156,8 +156,8 @@ def _stream_schema(table: FileTable, columns: Sequence[str] | None) -> pa.Schema
     """The wanted columns and the row kind; a delete may have its key only."""
     names = list(table.schema.column_names if columns is None else columns)
     keys = table.schema.primary_keys
-    fields = [table.schema.arrow_field(name) for name in names]
-    fields = [field if field.name in keys else field.with_nullable(True) for field in fields]
+    given = table.schema.arrow_schema_of(names)
+    fields = [field if field.name in keys else field.with_nullable(True) for field in given]
     return pa.schema([*fields, pa.field(ROW_KIND_COLUMN, pa.string(), nullable=False)])
 
 

@@ -2,23 +2,23 @@
 
 ``GET /changes`` is the stream: each event has up to 1,000 rows as a JSON array, each with its ``_row_kind``.
 ``Last-Event-ID`` (which a browser's EventSource sends by itself), else ``?from=``, says where to start. ``GET /`` is
-the page, if there is one.
+the page, if there is one. Where the server has a token, who reads the stream sends it, as ``Authorization: Bearer`` or,
+as an EventSource has no headers of its own, as a cookie.
 """
 
-import io
 import logging
-import socket
 import threading
-import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from engine.follow.choices import StartPlace
+from engine.follow.clients import COOKIE, Admission
 from engine.follow.stream import StreamedChanges, TableStream
+from engine.runtime.listener import BoundedListener, TimedHandler
+from engine.runtime.logs import is_loopback
 from logstore.json.text import object_texts
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -27,12 +27,7 @@ logger = logging.getLogger("fluvial.follow")
 EVENT_ROWS: Final = 1000
 _QUIET_S: Final = 15.0  # then a comment shows whether the client is still there
 _MOST_CLIENTS: Final = 100
-_MOST_CONNECTIONS: Final = 300  # each has a thread and a descriptor
-_HEAD_S: Final = 20.0  # for a whole request, also the next one of a connection
-_FREED_S: Final = 0.5  # a thread whose connection was ended ends within
-_SEND_S: Final = 30.0  # for one event to a client that reads slowly
 _REFUSED_STARTS: Final = ("checkpoint.",)  # paths of this machine: only for who starts the server
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 OpenStream = Callable[[StartPlace, float], TableStream]
 """Opens the stream of a client, which ends when nothing came for some seconds; None: where all clients start."""
@@ -48,6 +43,7 @@ class ChangeServer:
         *,
         page: bytes | None = None,
         hosts: Collection[str] = (),
+        token: str | None = None,
     ) -> None:
         """Listen; ``serve`` answers.
 
@@ -57,39 +53,30 @@ class ChangeServer:
             page: HTML for ``/``; it may then read the changes, being of the same origin.
             hosts: names by which clients may ask, besides those of this machine on a loopback address; (): any name, on
                 other addresses.
+            token: what clients of the stream must send; the page needs none, as it has no rows. None: all who reach the
+                server read it.
 
-        Raises: InvalidInputError: the address cannot be used.
+        Raises: InvalidInputError: the address cannot be used, or the token can be guessed or is no text of a header.
         """
+        admission = Admission(hosts=frozenset(each.lower() for each in hosts), token=token)
         self.open_stream, self.page = open_stream, page
-        self._hosts = frozenset(each.lower() for each in hosts)
         self.stopping = threading.Event()
         self.clients = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._streams: set[TableStream] = set()
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"owner": self})
         try:
-            self._http: _Listener = _Listener(address, handler)
+            self._http: BoundedListener = BoundedListener(address, handler)
         except (OSError, OverflowError) as error:
             raise InvalidInputError(
                 f"cannot listen: address={address[0]}:{address[1]} reason={error} fix=choose another port"
             ) from error
+        self.admission = replace(admission, is_local=is_loopback(str(self._http.server_address[0])))
 
     @property
     def port(self) -> int:
         """That it listens at."""
         return int(self._http.server_address[1])
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
-        host = str(self._http.server_address[0])
-        return host.startswith("127.") or host == "::1"
-
-    def answers_to(self, host: str) -> bool:
-        """Whether a client may ask by a name: a page of elsewhere may have made its own lead here."""
-        if not self.is_local and not self._hosts:
-            return True
-        return host.lower() in self._hosts or (self.is_local and host in _LOOPBACK)
 
     def serve(self) -> None:
         """Answer until ``close`` is called elsewhere."""
@@ -127,112 +114,21 @@ class ChangeServer:
         stream.close()
 
 
-class _Listener(ThreadingHTTPServer):
-    """Takes a bounded number of connections: a new one ends the one that has not sent a request for longest.
-
-    Where all have sent one, the new one is closed at once.
-    """
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, *given: Any) -> None:
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._waiting: dict[socket.socket, None] = {}  # for their requests, longest first
-        self._lock = threading.Lock()
-        super().__init__(*given)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Implements ``process_request`` of the base class."""
-        if self._places.acquire(blocking=False) or self._takes_place():
-            self.waits(request)
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def waits(self, connection: socket.socket) -> None:
-        """A connection has not sent its next request."""
-        with self._lock:
-            self._waiting.setdefault(connection)
-
-    def has_asked(self, connection: socket.socket) -> None:
-        """A connection has sent a request, or ends."""
-        with self._lock:
-            self._waiting.pop(connection, None)
-
-    def _takes_place(self) -> bool:
-        """Whether one is free after all; on a busy machine the thread of the first that is ended may not have ended."""
-        while self._is_freed():
-            if self._places.acquire(timeout=_FREED_S):
-                return True
-        return False
-
-    def _is_freed(self) -> bool:
-        with self._lock:
-            longest = next(iter(self._waiting), None)
-            if longest is None:
-                return False
-            del self._waiting[longest]
-            with suppress(OSError):
-                longest.shutdown(socket.SHUT_RDWR)  # its thread ends
-            return True
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Implements ``process_request_thread`` of the base class."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.has_asked(request)
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """What a request has raised goes to the log."""
-        logger.warning("a request failed: client=%s", client_address, exc_info=True)
-
-
-class _Within(io.RawIOBase):
-    """What a client sends until a moment, however slowly."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.deadline = 0.0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._connection.settimeout(max(0.001, self.deadline - time.monotonic()))
-        return self._connection.recv_into(buffer)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(TimedHandler):
     owner: ChangeServer
-    server: _Listener
     protocol_version = "HTTP/1.1"
-
-    def setup(self) -> None:
-        """Of the base; requests have a time limit as a whole."""
-        super().setup()
-        self.rfile.close()
-        self._within = _Within(self.connection)
-        self.rfile = io.BufferedReader(self._within)
-
-    def handle_one_request(self) -> None:
-        """Implements ``handle_one_request`` of the base class."""
-        self._within.deadline = time.monotonic() + _HEAD_S
-        self.server.waits(self.connection)
-        super().handle_one_request()
 
     def do_GET(self) -> None:
         """The page or the stream."""
-        self.server.has_asked(self.connection)
-        self.connection.settimeout(_SEND_S)
         asked = urlsplit(self.path)
-        if not self.owner.answers_to(self._host()):
+        if not self.owner.admission.answers_to(self.headers.get("Host", "")):
             said = b"this server answers to 127.0.0.1 and localhost, or the names that it was given\n"
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", said)
         elif asked.path == "/" and self.owner.page is not None:
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.owner.page)
+        elif asked.path == "/changes" and not self._is_admitted():
+            said = f"the stream needs its token: Authorization: Bearer, or the cookie {COOKIE}\n".encode()
+            self._answer(HTTPStatus.UNAUTHORIZED, "text/plain", said)
         elif asked.path == "/changes":
             given = self.headers.get("Last-Event-ID") or next(iter(parse_qs(asked.query).get("from", [])), None)
             self._changes(given)
@@ -243,14 +139,15 @@ class _Handler(BaseHTTPRequestHandler):
         """The head of what ``GET`` answers; a stream is opened, and nothing of it is sent."""
         self.do_GET()
 
-    def _host(self) -> str:
-        host = self.headers.get("Host", "")
-        return host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    def _is_admitted(self) -> bool:
+        return self.owner.admission.admits(self.headers.get("Authorization", ""), self.headers.get("Cookie", ""))
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

@@ -150,9 +150,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
 
     def _at(self, here: Position) -> StreamedChanges:
         return StreamedChanges(
-            rows=pa.RecordBatch.from_pylist([], schema=self.schema),
-            position=FollowPosition(at=here),
-            is_complete=True,
+            rows=pa.RecordBatch.from_pylist([], schema=self.schema), position=FollowPosition(at=here), is_complete=True
         )
 
     def _batch(

@@ -1,14 +1,14 @@
 """Records that could not be decoded, and rows that could not be completed, sent to a dead-letter topic."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from engine.kafka.offsets import OffsetRange
 from logstore.json.reading import BadRecord
@@ -25,6 +25,9 @@ TABLE_HEADER: Final = "fluvial.table"
 CUT_HEADER: Final = "fluvial.cut-from"
 """How many bytes key and value had, of a letter that was larger than the topic takes."""
 _LEAST_BYTES: Final = 1024  # what every topic takes
+_SHOWN_CHARACTERS: Final = 200
+_SHOWN_BYTES: Final = 1 << 20  # of one fetch of a partition
+_POLL_S: Final = 0.1
 _HELD_BYTES: Final = 16 << 20  # of letters that wait until it is known that their reading counts
 
 
@@ -242,6 +245,91 @@ class DeadLetters:
         value = None if value is None else value[: max(0, half - len(key or b""))]
         self._too_large.append((key, value, headers))
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A letter as it is shown."""
+
+    partition: int
+    offset: int
+    time_ms: int | None
+    reason: str
+    source: str  # the table, or topic, partition and offset of the record
+    key: str  # at most 200 characters, as is the value
+    value: str
+    size_bytes: int  # of key and value, before the letter was cut
+
+
+def newest_letters(properties: KafkaProperties, topic: str, *, last: int, timeout_s: float) -> list[DeadLetter]:
+    """The newest letters of a topic, newest first: at most ``last`` of each partition are read.
+
+    Args:
+        properties: of the cluster.
+        topic: of the letters.
+        last: letters.
+        timeout_s: for all of it; what has not come by then is left out.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+        InvalidInputError: there is no such topic, or it must not be read.
+    """
+    notes = ErrorNotes()
+    found: list[DeadLetter] = []
+    consumer, clock = properties.consumer(notes, **{"fetch.message.max.bytes": _SHOWN_BYTES}), properties.environment
+    deadline = clock.monotonic() + timeout_s
+    try:
+        for part in _partitions(consumer, topic, timeout_s):
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, part), timeout_s)
+            if low < high:
+                consumer.assign([TopicPartition(topic, part, max(low, high - last))])
+                found += _to_end(consumer, lambda: clock.monotonic() < deadline)
+    except KafkaException as error:
+        needs = [topic_right("Read", topic)]
+        doing, absent = f"dead letters cannot be read: topic={topic}", f"there is none before the first: {topic}"
+        raise error_of_kafka(error, doing, notes, needs=needs, absent=absent) from error
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda each: (-(each.time_ms or 0), -each.offset))[:last]
+
+
+def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
+    """Raises: KafkaException."""
+    known = consumer.list_topics(topic, timeout_s).topics[topic]
+    if known.error is not None:
+        raise KafkaException(known.error)
+    return sorted(known.partitions)
+
+
+def _to_end(consumer: Consumer, has_time: Callable[[], bool]) -> Iterator[DeadLetter]:
+    """The letters of the assigned partition from its position on. Raises: KafkaException."""
+    while has_time():
+        message = consumer.poll(_POLL_S)
+        error = None if message is None else message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error is not None:
+            raise KafkaException(error)
+        if message is not None:
+            yield _shown_letter(message)
+
+
+def _shown_letter(message: Any) -> DeadLetter:
+    headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers() or ()}
+    key, value = message.key() or b"", message.value() or b""
+    kind, time_ms = message.timestamp()
+    place = (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER)
+    cut = headers.get(CUT_HEADER, "")
+    return DeadLetter(
+        partition=message.partition(),
+        offset=message.offset(),
+        time_ms=time_ms if kind and time_ms >= 0 else None,
+        reason=headers.get(REASON_HEADER, ""),
+        source=headers.get(TABLE_HEADER) or "/".join(headers.get(name, "") for name in place),
+        key=key[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")[:_SHOWN_CHARACTERS],
+        value=value[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")[:_SHOWN_CHARACTERS],
+        size_bytes=int(cut) if cut.isdecimal() and len(cut) < 20 else len(key) + len(value),
+    )
 
 
 class ChosenLetters:

@@ -133,12 +133,7 @@ def positioned(wanted: Offsets, earliest: Offsets, latest: Offsets, *, option: s
 
 
 def checked_start(
-    start: Offsets,
-    earliest: Offsets,
-    latest: Offsets,
-    *,
-    fail_on_data_loss: bool,
-    recreated: Collection[str] = (),
+    start: Offsets, earliest: Offsets, latest: Offsets, *, fail_on_data_loss: bool, recreated: Collection[str] = ()
 ) -> tuple[dict[TopicPosition, int], list[str]]:
     """The offsets to continue from, for every existing partition, and what was lost where they differ from ``start``.
 

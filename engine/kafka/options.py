@@ -16,7 +16,7 @@ from filestore.options.parsing import Parser, boolean, integer, member, text, ve
 from filestore.options.references import with_secrets
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.ranges import OutOfRange
-from logstore.format.source.unavailable import UNAVAILABLE_VALUE
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE, bytes_of
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.refusals import OPTION_PREFIX
 from logstore.kafka.topics import LogTopics
@@ -161,7 +161,7 @@ class SourceValues(OptionValues):
         "unavailable.value.placeholder",
         text,
         UNAVAILABLE_VALUE,
-        "What the connector writes for values it left out.",
+        "What the connector writes for values it left out: a text, or hex: with the digits of bytes.",
         ROWS,
     )
     truncates = Option(
@@ -270,6 +270,7 @@ def check_reachable(properties: KafkaProperties) -> None:
 
 
 def _check_together(given: SourceValues) -> None:
+    bytes_of(given.placeholder)
     bad, dead_letter_topic = given.on_bad_record, given.dead_letter_topic
     if (bad is OnBadRecord.DEAD_LETTER) != (dead_letter_topic is not None):
         raise InvalidInputError(

@@ -17,12 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from engine.checkpoint.admission import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from engine.checkpoint.admission import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from engine.kafka.dead_letters import LETTERS, ChosenLetters, DeadLetters, LettersPart
 from engine.kafka.offsets import (
     LOSS_ADVICE,

@@ -8,12 +8,12 @@ has other leaves and is not recognised.
 
 import logging
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from engine.lineage.origins import SourceRead, newest_reads
-from engine.spark_internals.frame_plans import PlanLeaf, first_partitions, frame_plan
+from engine.spark_internals.frame_plans import PlanLeaf, analysed_plan, frame_plan, frame_query, scanned
 from engine.spark_internals.session import JvmError
 
 logger = logging.getLogger("fluvial.lineage")
@@ -37,7 +37,20 @@ def reads_of_frame(frame: DataFrame) -> tuple[SourceRead, ...]:
     leaves = _leaves(frame)
     found = [read for leaf in leaves if (read := known_read(leaf)) is not None]
     needs_plan = any(known_read(leaf) is None and leaf.is_of(_FORMAT) for leaf in leaves)
-    return newest_reads([*found, *(_planned_reads(frame) if needs_plan else ())])
+    return newest_reads([*found, *(_planned_reads(frame_query(frame)) if needs_plan else ())])
+
+
+def states_read(query: Any, table: str) -> list[SourceRead]:
+    """The states of a table that the leaves of a query's plan read, and of other tables.
+
+    Args:
+        query: of Spark's, with an analysed and a physical plan.
+        table: ``database.table``, maybe with a branch.
+    """
+    leaves = analysed_plan(query).leaves()
+    found = [read for leaf in leaves if (read := known_read(leaf)) is not None]
+    needs_plan = any(known_read(leaf) is None and leaf.may_read(table) for leaf in leaves)
+    return [*found, *(_planned_reads(query) if needs_plan else ())]
 
 
 def known_read(leaf: PlanLeaf) -> SourceRead | None:
@@ -50,11 +63,11 @@ def _leaves(frame: DataFrame) -> list[PlanLeaf]:
     return [] if plan is None else plan.leaves()
 
 
-def _planned_reads(frame: DataFrame) -> list[SourceRead]:
-    """What the scans of the frame's physical plan read."""
+def _planned_reads(query: Any) -> list[SourceRead]:
+    """What the scans of a query's physical plan read."""
     try:
-        parts = first_partitions(frame, _FORMAT)
+        parts = scanned(query, _FORMAT)
     except JvmError as error:  # the plan is internal to Spark and may change between versions
-        logger.warning("lineage cannot determine what a frame reads: reason=%s", error)
+        logger.warning("it is not known what a frame reads: reason=%s", error)
         return []
     return [read for part in parts if (read := getattr(part, "source_read", None)) is not None]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.metadata import entry_points
 from itertools import chain
 from typing import Any, Final
 
@@ -14,8 +15,7 @@ import orjson
 
 from engine.lineage.settings import LineageSettings, OpenCatalog, names_place, settings_of
 from engine.lineage.store.entities import LineageRecords, time_of
-from engine.lineage.store.factories import find_factory
-from engine.lineage.store.store import LineageMeta, LineageMetaContext
+from engine.lineage.store.store import JDBC, LineageMeta, LineageMetaContext, LineageMetaFactory
 from filestore.catalog.warehouse import open_warehouse
 from filestore.io.file_io import Clock, FileIO, NameSource, RandomNames, SystemClock
 from filestore.options.catalog_options import CatalogOptions
@@ -170,6 +170,12 @@ class Lineage:
         self._next_replay_ms = self._clock.now_ms() + _REPLAY_EVERY_MS
         return count
 
+    def queued(self) -> Iterator[LineageRecords]:
+        """The queued records, which stay in the queue, oldest first."""
+        directory = self.settings.queue_path
+        read = (self._read(f"{directory}/{name}") for name in self._io.list_names(directory))
+        yield from (records for records in read if records is not None)
+
     def wanted(self, records: LineageRecords) -> LineageRecords:
         """The records without those that table lineage and data lineage are off for."""
         without: dict[str, Any] = {}
@@ -262,3 +268,30 @@ def merged_lineage(records: Sequence[LineageRecords]) -> LineageRecords:
     return LineageRecords(
         **{kind: tuple(chain.from_iterable(getattr(each, kind) for each in records)) for kind in kinds}
     )
+
+
+# ---- The lineage store of the option ``lineage-meta``
+
+
+FACTORY_ENTRY_POINTS: Final = "fluvial.lineage"
+
+
+@cache
+def find_factory(identifier: str) -> LineageMetaFactory:
+    """The factory of a kind of store: Fluvial's, or an entry point ``fluvial.lineage`` of an installed package.
+
+    Raises:
+        InvalidInputError: the identifier is unknown.
+    """
+    if identifier == JDBC:
+        from engine.lineage.store.jdbc import JdbcLineageMetaFactory  # SQLAlchemy is slow to import
+
+        return JdbcLineageMetaFactory()
+    others = {each.name: each for each in entry_points(group=FACTORY_ENTRY_POINTS)}
+    if identifier not in others:
+        raise InvalidInputError(
+            f"no such store of lineage: lineage-meta={identifier} known={sorted({JDBC, *others})} "
+            f"fix='install a package with this entry point in {FACTORY_ENTRY_POINTS}'"
+        )
+    factory: LineageMetaFactory = others[identifier].load()()
+    return factory

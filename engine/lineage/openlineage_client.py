@@ -144,9 +144,7 @@ def _assertion(rule: str, outcome: Mapping[str, Any]) -> data_quality_assertions
     }
     known = signature(data_quality_assertions_dataset.Assertion).parameters  # of this client's version
     return data_quality_assertions_dataset.Assertion(
-        assertion=rule,
-        success=outcome["rows"] == 0,
-        **{name: value for name, value in facts.items() if name in known},
+        assertion=rule, success=outcome["rows"] == 0, **{name: value for name, value in facts.items() if name in known}
     )
 
 

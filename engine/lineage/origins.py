@@ -34,9 +34,13 @@ class SourceRead:
     snapshot_id: int
     table_id: str = ""  # see ``table_id``; "": not known
     path: str = field(default="", compare=False)  # see ``own_path``
+    is_newest: bool = field(default=False, compare=False)  # it was asked for as the newest, by no name, number or time
+    is_whole: bool = field(default=True, compare=False)  # it has the rows that wait for a compaction
 
     @classmethod
-    def of(cls, store: TableStore, snapshot: Snapshot | None) -> "SourceRead | None":
+    def of(
+        cls, store: TableStore, snapshot: Snapshot | None, *, is_newest: bool = False, is_whole: bool = True
+    ) -> "SourceRead | None":
         """A state of a table; None without a catalog or without a snapshot."""
         if store.catalog is None or snapshot is None:
             return None
@@ -47,6 +51,8 @@ class SourceRead:
             snapshot_id=snapshot.id,
             table_id=store.table_id(),
             path=own_path(store),
+            is_newest=is_newest,
+            is_whole=is_whole,
         )
 
     def to_json(self) -> dict[str, Any]:

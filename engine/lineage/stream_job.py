@@ -42,6 +42,7 @@ class RunningQuery:
     """A streaming query of this driver."""
 
     name: str | None
+    query_id: str
     checkpoint: str  # its resolved location
     run_id: str  # of this start
 
@@ -125,7 +126,7 @@ def running_query(frame: DataFrame) -> RunningQuery | None:
     if found is None:
         return None
     checkpoint = str(found.resolvedCheckpointRoot())
-    return RunningQuery(name=found.name() or None, checkpoint=checkpoint, run_id=str(found.runId()))
+    return RunningQuery(name=found.name() or None, query_id=query_id, checkpoint=checkpoint, run_id=str(found.runId()))
 
 
 def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJob:

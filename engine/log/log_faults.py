@@ -33,10 +33,6 @@ class LogFault:
 def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
     """Compare topic and table, changing nothing. Needs the right to read the topic.
 
-    Args:
-        store: the table.
-        log: its log.
-
     Yields:
         The topic is missing, is another one, or has partitions that are not the table's; then, by bucket: the last
         record is not the table's, or the log ends before the table, begins after it, or holds one batch more.

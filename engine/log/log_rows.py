@@ -39,12 +39,7 @@ class LogColumns:
 
     @classmethod
     def of(cls, table: TableView, columns: Sequence[str]) -> "LogColumns":
-        """The columns for the current schema versions.
-
-        Args:
-            table: the opened table.
-            columns: columns of its schema.
-        """
+        """The columns for the current schema versions."""
         versions = table.store.schema_versions()
         newest = versions[-1]
         wanted = table.schema.fields_of(columns)
@@ -135,11 +130,7 @@ def log_rows(
     columns_of_log = LogColumns.of(table, needed)
     # keys are only needed for deletes without a value
     key = "key" if codec.deletes_have_key_only else DELETED_KEY.name if codec.has_tombstones else None
-    parts = [
-        *([] if key is None else [key]),
-        "value",
-        *(["offset", "timestamp"] if with_origin else []),
-    ]
+    parts = [*([] if key is None else [key]), "value", *(["offset", "timestamp"] if with_origin else [])]
     batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts, kept=kept)
     for fetched in prefetched(batches, depth=min(_BATCHES_AHEAD, log.properties.environment.max_threads)):
         records = _rows_only(fetched, key)

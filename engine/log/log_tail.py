@@ -83,7 +83,7 @@ def replaced_rows(
     own = [file for file in split.files if file.file_name not in tail]
     schema = pa.schema(
         [
-            *(store.schema.arrow_field(name).with_nullable(True) for name in ordered),
+            *(field.with_nullable(True) for field in store.schema.arrow_schema_of(ordered)),
             SEQUENCE_NUMBER_FIELD,
             VALUE_KIND_FIELD,
         ]
@@ -113,7 +113,7 @@ def replaced_rows(
     runs = [RunSource(min_key=run.min_key, open=partial(records, run)) for each in files.sections() for run in each]
     before_them = [RunSource(min_key=None, open=before)] if own else []
     merged_all = merge_runs([*before_them, *runs], key_names=keys, merge=Deduplicate(), drop_deletes=True)
-    wanted = pa.schema([store.schema.arrow_field(name) for name in names])
+    wanted = store.schema.arrow_schema_of(names)
     for merged in merged_all:
         for batch in merged.to_batches():
             live = not_expired(store, batch, split.expiry_moment_ms)
@@ -272,11 +272,7 @@ def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore
 
 
 def _with_tail(
-    store: TableStore,
-    splits: Sequence[DataSplit],
-    message: CommitMessage,
-    directory: str,
-    expiry_moment_ms: int | None,
+    store: TableStore, splits: Sequence[DataSplit], message: CommitMessage, directory: str, expiry_moment_ms: int | None
 ) -> DataSplit:
     """The files of a bucket with the tail's files above them."""
     counts = {each.total_buckets for each in splits} - {message.total_buckets}

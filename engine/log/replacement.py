@@ -19,13 +19,7 @@ from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import ReplaceLog, SchemaChange, SetOption
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.commit_message import PURPOSE_KEY
-from filestore.options.log_place import (
-    BUCKET_KEY,
-    SERVERS_KEY,
-    SYSTEM_KEY,
-    TOPIC_KEY,
-    in_other_place,
-)
+from filestore.options.log_place import BUCKET_KEY, SERVERS_KEY, SYSTEM_KEY, TOPIC_KEY, in_other_place
 from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import ChangeSource
@@ -48,11 +42,7 @@ class LogReplaced:
 
 
 def give_log(
-    store: TableStore,
-    *,
-    servers: str | None = None,
-    topic: str | None = None,
-    bucket_count: int | None = None,
+    store: TableStore, *, servers: str | None = None, topic: str | None = None, bucket_count: int | None = None
 ) -> LogReplaced:
     """Give a table a new topic, whether or not its former topic still exists.
 

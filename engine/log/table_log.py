@@ -6,7 +6,8 @@ be taken for the old one.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
@@ -14,8 +15,9 @@ from typing import Final
 
 from engine.log.table_codec import record_codec, registered
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
+from filestore.io.places import is_inside
 from filestore.layout.branch_log import branch_options
-from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots, is_inside
+from filestore.layout.file_names import EXTERNAL_OPTIONS, external_roots
 from filestore.layout.log_key import LogKeyPlace, read_log_key
 from filestore.options.log_login import address_of, openers_of, trusted_options, with_given
 from filestore.options.log_place import in_other_place, log_place
@@ -27,7 +29,6 @@ from logstore.format.record_codec import RecordCodec
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.control_record import CLAIM_END
-from logstore.log.fencing import fence_all
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import LogTail, read_tail
 from logstore.log.marker_key import MarkerKey
@@ -327,3 +328,30 @@ def tracks_changes(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> boo
 def default_topic(table_name: str) -> str:
     """The default topic of a table: its name, with underscores for characters that Kafka does not allow."""
     return "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in table_name)
+
+
+# ---- All buckets of a log fenced at once: no writer of an earlier run can commit afterwards
+
+
+_FENCING_THREADS: Final = 16
+
+
+def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:
+    """Fence every bucket and return the end of its log; called by the driver before the first batch of a run.
+
+    Afterwards no writer of an earlier run can commit. Buckets are fenced in parallel.
+
+    Raises:
+        FluvialError: see `BucketLogWriter.fence`; for the first bucket that fails. Buckets after it are fenced too.
+    """
+
+    def tail(target: LogTarget) -> LogTail:
+        with BucketLogWriter(target, timeout_s=timeout_s) as writer:
+            writer.fence()
+            return writer.tail
+
+    wanted = [*targets]
+    if not all(target.properties.environment.max_threads for target in wanted):
+        return {found.bucket: found for found in map(tail, wanted)}
+    with ThreadPoolExecutor(max_workers=_FENCING_THREADS, thread_name_prefix="fluvial-fence") as threads:
+        return {found.bucket: found for found in threads.map(tail, wanted)}

@@ -14,14 +14,7 @@ from typing import Final
 from engine.log.table_log import TableLog, default_topic
 from filestore.io.file_io import FileIO
 from filestore.layout.log_key import make_log_key, remove_log_key
-from filestore.options.log_place import (
-    ADOPTED_KEY,
-    MARKER_KEY_KEY,
-    SYSTEM_KEY,
-    TABLE_ID_KEY,
-    TOPIC_ID_KEY,
-    TOPIC_KEY,
-)
+from filestore.options.log_place import ADOPTED_KEY, MARKER_KEY_KEY, SYSTEM_KEY, TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopic, LogTopics, TopicExistsError
 from logstore.log.marker import read_tail

@@ -74,10 +74,15 @@ class Examined:
     emits_by_compaction: str | None = None  # the changelog-producer by which followers wait; None: they do not
 
 
-def examine(table: Table) -> Examined:
-    """Collect the facts about a table. Raises: UnavailableError, CorruptDataError."""
+def examine(table: Table, *, brokers_away: str | None = None) -> Examined:
+    """Collect the facts about a table. Raises: UnavailableError, CorruptDataError.
+
+    Args:
+        table: the table.
+        brokers_away: why the brokers of its log did not answer just now; None: they are asked.
+    """
     store, options = table.store, table.options
-    unreached = unreached_brokers(table)
+    unreached = unreached_brokers(table) if brokers_away is None else brokers_away
     health = TableProbe(table, asks_log=unreached is None).look()
     history = read_history(store)
     ids = [each.id for each in history.chain]

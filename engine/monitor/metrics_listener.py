@@ -4,14 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming import StreamingQueryListener
 
 from engine.kafka.offsets import from_json, waiting_count
-from engine.runtime.metrics import REGISTRY
+from engine.runtime.metrics import METRICS, REGISTRY
 
-_LABELS: Final = ("query",)
-_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAGS: Final = ("lag_records", "lag_seconds", "lag_bytes", "lag_snapshots")
 
 
@@ -20,24 +18,16 @@ class QueryMetrics:
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         """Add the metrics to a registry."""
-        self._batches = Counter("fluvial_query_batches", "Micro-batches of a query.", _LABELS, registry=registry)
-        self._rows = Counter("fluvial_query_input_rows", "Rows that a query read.", _LABELS, registry=registry)
-        self._seconds = Histogram(
-            "fluvial_query_batch_seconds", "Time of a micro-batch.", _LABELS, registry=registry, buckets=_SECONDS
-        )
-        self._rate = Gauge(
-            "fluvial_query_rows_per_second", "Rows per second of the last micro-batch.", _LABELS, registry=registry
-        )
-        self._running = Gauge("fluvial_query_running", "Whether a query runs.", _LABELS, registry=registry)
-        self._failures = Counter("fluvial_query_failures", "Queries that failed.", _LABELS, registry=registry)
-        self._reachable = Gauge(
-            "fluvial_brokers_reachable", "Whether the brokers answer.", ("servers",), registry=registry
-        )
+        self._batches = METRICS["fluvial_query_batches"].counter(registry)
+        self._rows = METRICS["fluvial_query_input_rows"].counter(registry)
+        self._seconds = METRICS["fluvial_query_batch_seconds"].histogram(registry)
+        self._rate = METRICS["fluvial_query_rows_per_second"].gauge(registry)
+        self._running = METRICS["fluvial_query_running"].gauge(registry)
+        self._failures = METRICS["fluvial_query_failures"].counter(registry)
+        self._reachable = METRICS["fluvial_brokers_reachable"].gauge(registry)
+        self._letters = METRICS["fluvial_dead_letters_end_offset"].gauge(registry)
         self._asked: set[str] = set()  # queries whose lag comes from elsewhere
-        self._lags = {
-            name: Gauge(f"fluvial_query_{name}", "How far a query is behind what it reads.", _LABELS, registry=registry)
-            for name in _LAGS
-        }
+        self._lags = {name: METRICS[f"fluvial_query_{name}"].gauge(registry) for name in _LAGS}
 
     def started(self, query: str) -> None:
         """A query has started; its counters start at 0, so that the first increase is visible."""
@@ -70,6 +60,10 @@ class QueryMetrics:
     def brokers(self, servers: str, *, reachable: bool) -> None:
         """Whether brokers answered when they were asked last."""
         self._reachable.labels(servers).set(reachable)
+
+    def dead_letters(self, topic: str, end_offset: int) -> None:
+        """The end of a topic of dead letters, summed over its partitions, when it was asked for last."""
+        self._letters.labels(topic).set(end_offset)
 
     def ended(self, query: str, *, failed: bool) -> None:
         """A query has ended."""

@@ -155,13 +155,18 @@ class TableProbe:
         """``asks_log``: whether to query the brokers for the end of the log."""
         self._table = table
         self._asks_log = asks_log and table.log is not None
+        self.brokers_away: str | None = None  # why they did not answer when they were asked last
         self._live: LiveFiles | None = None
         self._buckets: dict[BucketKey, BucketHealth] = {}
         self._levels: dict[BucketKey, tuple[LevelSize, ...]] = {}
         self._commits: deque[CommitFacts] = deque(maxlen=_KEPT)  # oldest first
 
-    def look(self) -> TableHealth:
-        """The current state. Raises: UnavailableError, CorruptDataError."""
+    def look(self, *, asks_log: bool = True) -> TableHealth:
+        """The current state. Raises: UnavailableError, CorruptDataError.
+
+        Args:
+            asks_log: False: not this time, because the brokers have just not answered.
+        """
         store = self._table.store
         if self._live is None:
             self._live = LiveFiles.latest(store)
@@ -170,7 +175,7 @@ class TableProbe:
             changed = self._live.advance()
         self._advance_buckets(changed)
         self._advance_commits()
-        lag, problem = self._log_lag()
+        lag, problem = self._log_lag() if asks_log else (None, None)
         return TableHealth(
             table=store.name,
             time_ms=store.clock.now_ms(),
@@ -256,7 +261,9 @@ class TableProbe:
     def _log_lag(self) -> tuple[Mapping[int, int] | None, str | None]:
         if not self._asks_log:
             return None, None
+        self.brokers_away = None
         try:
             return {each["bucket"]: each["lag"] for each in log_lags(self._table)}, None
         except (UnavailableError, CorruptDataError) as error:
+            self.brokers_away = str(error) if isinstance(error, UnavailableError) else None
             return None, str(error)

@@ -55,74 +55,6 @@ from engine.procedures.versions.tags import (
     trigger_tag_automatic_creation,
 )
 
-_ALL: Final[tuple[Procedure[Any], ...]] = (
-    analyze,
-    audit_publish,
-    compact,
-    compact_database,
-    cluster,
-    drop_partition,
-    expire_partitions,
-    mark_partition_done,
-    expire_snapshots,
-    expire_changelogs,
-    purge_files,
-    create_tag,
-    create_tag_from_timestamp,
-    delete_tag,
-    rename_tag,
-    replace_tag,
-    expire_tags,
-    create_savepoint,
-    delete_savepoint,
-    rollback_to_savepoint,
-    restore_checkpoint,
-    trigger_tag_automatic_creation,
-    create_branch,
-    delete_branch,
-    rename_branch,
-    merge_branch,
-    fast_forward,
-    replace_main_branch,
-    create_consistent_tag,
-    rollback_to_cut,
-    rewind_checkpoint,
-    reset_consumer,
-    clear_consumers,
-    delete_table_lineage,
-    delete_data_lineage,
-    remove_orphan_files,
-    verify,
-    repair,
-    repair_earliest_snapshot,
-    remove_unexisting_files,
-    remove_unexisting_manifests,
-    compact_manifest,
-    rollback_to_as_latest,
-    rollback,
-    rollback_to_timestamp,
-    rollback_to_watermark,
-    rescale,
-    reset_log,
-    adopt_copy,
-    sign_log,
-    sync_log,
-    remove_stored_login,
-    rewrite_file_index,
-    table_diff,
-    impact,
-    recovery_plan,
-    validate_snapshot,
-    repair_lineage,
-    state_lineage,
-    copy,
-    export,
-    migrate_table,
-)
-PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
-"""All procedures by name, in display order."""
-
-
 __all__ = [
     "PROCEDURES",
     "Procedure",
@@ -171,6 +103,7 @@ __all__ = [
     "replace_tag",
     "rescale",
     "reset_consumer",
+    "reset_log",
     "restore_checkpoint",
     "rewind_checkpoint",
     "rewrite_file_index",
@@ -188,3 +121,8 @@ __all__ = [
     "validate_snapshot",
     "verify",
 ]
+
+PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {
+    name: made for name in __all__ if isinstance(made := globals().get(name), Procedure)
+}
+"""All procedures by name, in order of their names."""

@@ -8,15 +8,13 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import pattern
 from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import names_text
 
-_CONSUMERS: Final = pa.schema(
-    [
-        pa.field("consumer_id", pa.string(), nullable=False),
-        pa.field("previous_snapshot_id", pa.int64()),  # null: it did not exist
-        pa.field("next_snapshot_id", pa.int64()),  # null: deleted
-    ]
+_CONSUMERS: Final = parse_columns(
+    "consumer_id string, previous_snapshot_id int64?, "  # null: it did not exist
+    "next_snapshot_id int64?"  # null: deleted
 )
 
 
@@ -61,11 +59,7 @@ def reset_consumer(table: Table, consumer_id: str, next_snapshot_id: int | None 
 
 
 @procedure(_CONSUMERS)
-def clear_consumers(
-    table: Table,
-    including_consumers: str = ".*",
-    excluding_consumers: str | None = None,
-) -> pa.Table:
+def clear_consumers(table: Table, including_consumers: str = ".*", excluding_consumers: str | None = None) -> pa.Table:
     """Delete named readers, so that they protect no snapshots.
 
     Args:

@@ -20,33 +20,15 @@ from engine.lineage.truth.tables_now import TablesNow
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
 from filestore.predicate.predicate import Predicate
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import names_text
 
 logger = logging.getLogger("fluvial.lineage")
 
-_REPAIRED: Final = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("recorded", pa.int64(), nullable=False),
-        pa.field("dropped", pa.int64(), nullable=False),
-    ]
-)
-_STATED: Final = pa.schema(
-    [
-        pa.field("job", pa.string(), nullable=False),
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("role", pa.string(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),
-    ]
-)
-_DELETED: Final = pa.schema(
-    [
-        pa.field("job", pa.string(), nullable=False),
-        pa.field("source_rows", pa.int64(), nullable=False),
-        pa.field("sink_rows", pa.int64(), nullable=False),
-    ]
-)
+_REPAIRED: Final = parse_columns("table string, recorded int64, dropped int64")
+_STATED: Final = parse_columns("job string, table string, role string, snapshot_id int64?")
+_DELETED: Final = parse_columns("job string, source_rows int64, sink_rows int64")
 
 
 def _repair(catalog: Catalog, table: str | None) -> pa.Table:

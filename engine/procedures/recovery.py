@@ -10,7 +10,7 @@ from engine.lineage.graph.impact import Affected, affected_by, places_behind
 from engine.lineage.graph.links import StoredLinks
 from engine.lineage.store.entities import split_name
 from engine.lineage.store.store import LineageMeta, of_columns
-from engine.procedures.checked_lineage import checked_lineage
+from engine.procedures.checked_lineage import CheckedLineage, checked_lineage
 from engine.procedures.recovery_steps import (
     Recovery,
     RecoveryStep,
@@ -23,40 +23,16 @@ from engine.procedures.recovery_steps import (
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.validation import validate
 from engine.table import Table
+from filestore.types.data_types import parse_columns
 
-_IMPACT: Final = pa.schema(
-    [
-        pa.field("depth", pa.int64(), nullable=False),
-        pa.field("job", pa.string(), nullable=False),
-        pa.field("barrier_id", pa.int64(), nullable=False),
-        pa.field("source_table", pa.string(), nullable=False),
-        pa.field("source_snapshot_id", pa.int64(), nullable=False),
-        pa.field("table", pa.string()),
-        pa.field("snapshot_id", pa.int64()),
-        pa.field("newest_snapshot_id", pa.int64()),
-        pa.field("command", pa.string()),
-    ]
+_IMPACT: Final = parse_columns(
+    "depth int64, job string, barrier_id int64, source_table string, source_snapshot_id int64, table string?, "
+    "snapshot_id int64?, newest_snapshot_id int64?, command string?"
 )
-_PLAN: Final = pa.schema(
-    [
-        pa.field("step", pa.int64(), nullable=False),
-        pa.field("what", pa.string(), nullable=False),
-        pa.field("job", pa.string()),
-        pa.field("table", pa.string()),
-        pa.field("snapshot_id", pa.int64()),
-        pa.field("barrier_id", pa.int64()),
-        pa.field("command", pa.string(), nullable=False),
-    ]
+_PLAN: Final = parse_columns(
+    "step int64, what string, job string?, table string?, snapshot_id int64?, barrier_id int64?, command string"
 )
-_VALIDATED: Final = pa.schema(
-    [
-        pa.field("job", pa.string(), nullable=False),
-        pa.field("barrier_id", pa.int64(), nullable=False),
-        pa.field("inserted", pa.int64(), nullable=False),
-        pa.field("deleted", pa.int64(), nullable=False),
-        pa.field("updated", pa.int64(), nullable=False),
-    ]
-)
+_VALIDATED: Final = parse_columns("job string, barrier_id int64, inserted int64, deleted int64, updated int64")
 
 
 @procedure(_IMPACT)
@@ -77,9 +53,14 @@ def impact(table: Table, snapshot: int) -> pa.Table:
         UnavailableError: the lineage store does not answer.
     """
     with checked_lineage(table) as checked:
-        found = affected_by(StoredLinks(checked.meta), split_name(table.name), snapshot)
-        checked.refuse_missing({table.name, *(".".join(each.table) for each in found if each.table is not None)})
-        return rows_table(_IMPACT, [_impact_row(each, _newest(checked.meta, each.table)) for each in found])
+        return rows_table(_IMPACT, affected_rows(checked, table.name, snapshot))
+
+
+def affected_rows(checked: CheckedLineage, table: str, snapshot: int) -> list[dict[str, Any]]:
+    """The rows of ``impact``, by a lineage that is open. Raises: InvalidInputError; UnavailableError."""
+    found = affected_by(StoredLinks(checked.meta), split_name(table), snapshot)
+    checked.refuse_missing({table, *(".".join(each.table) for each in found if each.table is not None)})
+    return [_impact_row(each, _newest(checked.meta, each.table)) for each in found]
 
 
 @procedure(_PLAN)
@@ -106,15 +87,20 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
     """
     recovery = Recovery(table=table.name, snapshot_id=snapshot, branch=branch, is_incremental=incremental)
     with checked_lineage(table) as checked:
-        places = places_behind(StoredLinks(checked.meta), split_name(table.name), snapshot)
-        tables = recovered_tables(recovery, places, {})
-        checked.refuse_missing(tables)
-    steps = [
-        *preparing_steps(recovery, places, {}, [f"MERGE INTO {recovery.on_branch(table.name)} ..."]),
+        steps = recovery_steps(checked, recovery)
+    return rows_table(_PLAN, [_plan_row(number, each) for number, each in enumerate(steps, 1)])
+
+
+def recovery_steps(checked: CheckedLineage, recovery: Recovery) -> list[RecoveryStep]:
+    """The steps of ``recovery_plan``, by a lineage that is open. Raises: InvalidInputError; UnavailableError."""
+    places = places_behind(StoredLinks(checked.meta), split_name(recovery.table), recovery.snapshot_id)
+    tables = recovered_tables(recovery, places, {})
+    checked.refuse_missing(tables)
+    return [
+        *preparing_steps(recovery, places, {}, [f"MERGE INTO {recovery.on_branch(recovery.table)} ..."]),
         *reviewing_steps(recovery, tables),
         *(each for each in publishing_steps(recovery, tables) if each.kind is StepKind.PUBLISH),
     ]
-    return rows_table(_PLAN, [_plan_row(number, each) for number, each in enumerate(steps, 1)])
 
 
 @procedure(_VALIDATED, fails_with_rows=True)

@@ -18,6 +18,7 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_view import TableView
 
 if TYPE_CHECKING:
+    from engine.lineage.origins import SourceRead
     from filestore.changelog.snapshot_changes import ChangeSplit
 
 _MOST_NAMED: Final = 5  # files
@@ -33,6 +34,15 @@ class BatchPlan:
     filter: Predicate | None = None  # to be applied to the rows of every piece
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)  # columns beside the table's
     has_changes: bool = False  # each row has its own kind
+    is_newest: bool = False  # the state was asked for as the newest, by no name, number or time
+    is_whole: bool = True  # it has the rows that wait for a compaction
+
+    @property
+    def source_read(self) -> "SourceRead | None":
+        """The state for lineage, and for who writes the table from its own rows; None: there is no snapshot."""
+        from engine.lineage.origins import SourceRead
+
+        return SourceRead.of(self.table.store, self.snapshot, is_newest=self.is_newest, is_whole=self.is_whole)
 
     @property
     def splits(self) -> "list[DataSplit | ChangeSplit]":
@@ -61,7 +71,12 @@ class BatchPlan:
 
 
 def plan_state(
-    state: ReadState, fallback: Fallback | None, filter: Predicate | None, constants: Mapping[str, pa.Scalar]
+    state: ReadState,
+    fallback: Fallback | None,
+    filter: Predicate | None,
+    constants: Mapping[str, pa.Scalar],
+    *,
+    is_newest: bool,
 ) -> BatchPlan:
     """The pieces of a state.
 
@@ -70,6 +85,7 @@ def plan_state(
         fallback: another branch of which partitions are taken; None: none.
         filter: pieces that certainly do not match are left out.
         constants: columns beside the table's.
+        is_newest: the newest state was asked for.
     """
     from engine.types.rows import ROW_KIND_COLUMN
 
@@ -89,6 +105,8 @@ def plan_state(
         filter=filter,
         constants=constants,
         has_changes=state.diff is not None,
+        is_newest=is_newest,
+        is_whole=not _scan(state, cuts_keys=False).skips_level0,
     )
 
 

@@ -126,16 +126,18 @@ class BatchRead(ArrowRows):
         return given, plan, plan.reader([*names, *(each for each in given.columns if each not in names)])
 
     def _plan(self, predicate: Predicate | None) -> BatchPlan:
-        return plan_state(self._state, self.fallback, predicate, self.constants)
+        return plan_state(self._state, self.fallback, predicate, self.constants, is_newest=self.is_newest)
 
     def schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
         """Arrow schema of columns of the table, then of those that the read adds, if none of them is named.
 
         Raises: InvalidInputError: there is no such column.
         """
-        names = self.table.schema.column_names if columns is None else names_of(columns)
+        names, schema = self.table.schema.column_names if columns is None else names_of(columns), self.table.schema
         added = {name: constant_field(name, value.type) for name, value in self.constants.items()}
-        fields = [added[name] if name in added else self.table.schema.arrow_field(name) for name in names]
+        if not added:
+            return schema.arrow_schema_of(names)
+        fields = [added[name] if name in added else schema.arrow_field(name) for name in names]
         return pa.schema([*fields, *(() if {*names} & added.keys() else added.values())])
 
 

@@ -107,7 +107,7 @@ class FallbackPiece(Piece):
 
     def read(self, table: TableView, columns: Sequence[str], filter: Predicate | None) -> Iterator[pa.RecordBatch]:
         """The rows of the files, with the table's own nullability."""
-        schema = pa.schema([table.schema.arrow_field(name) for name in columns])
+        schema = table.schema.arrow_schema_of(columns)
         for rows in read_split(self.table, self.split, columns=columns, filter=filter):
             # a batch without columns has a number of rows that is not in its arrays
             yield pa.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows

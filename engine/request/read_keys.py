@@ -1,5 +1,6 @@
 """The options that readers of a table take, by the way of reading: batch reads, streams, and both formats' own keys."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from filestore.options.option import At
@@ -30,7 +31,17 @@ BATCH_KEYS: Final = keys_at(At.BATCH_READ)
 """Options of a batch read."""
 STREAM_KEYS: Final = keys_at(At.STREAM_READ)
 """Options of a stream."""
-NEWEST_ROWS: Final = {TableOptions.deletion_vectors_merge_on_read.key: "true"}
-"""The option of a read whose rows are written back: rows that wait for a compaction are among them."""
+_WITH_WAITING_ROWS: Final = {TableOptions.deletion_vectors_merge_on_read.key: "true"}
+
+
+def rows_to_change(given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a read whose rows are written back: rows that wait for a compaction are among them.
+
+    They are of the present, where the reader names no state; one that the table has for reads does not count.
+    """
+    chosen = given.keys() & {"scan.mode", OFFSETS, *PLACES, *DIFF_KEYS}
+    return {**given, **_WITH_WAITING_ROWS, **({} if chosen else {"scan.mode": "latest"})}
+
+
 CHANGES_OPTION: Final = "fluvial.changes"
 """Option that only the catalog in Spark's SQL gives: which changes it asks for, as JSON."""

@@ -47,6 +47,13 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "from-snapshot": SNAPSHOT_PLACES,
     "from-snapshot-full": SNAPSHOT_PLACES,
 }
+
+
+def is_mode(word: str) -> bool:
+    """Whether ``scan.mode`` of a batch read may have a value."""
+    return word == "default" or word in _MODES
+
+
 _UNKNOWN_IN_FILES: Final = {
     MetadataColumn.LOG_OFFSET: "rows of files have no offset",
     MetadataColumn.LOG_TIMESTAMP: "rows of files have no time of their own",
@@ -126,11 +133,12 @@ class ReadRequest:
         """
         check_belongs(given, BATCH_KEYS, "read option")
         check_closed(options, At.BATCH_READ)
-        if given.keys().isdisjoint({"scan.mode", OFFSETS, *PLACES, *DIFF_KEYS}):
+        is_stored = given.keys().isdisjoint({"scan.mode", OFFSETS, *PLACES, *DIFF_KEYS})
+        if is_stored:
             _check_stored(options)
         options = options.with_texts(given)
         places = _places(options, given)
-        _check_mode(str(options.scan_mode) if "scan.mode" in given else "default", places)
+        _check_mode(str(options.scan_mode) if is_stored or "scan.mode" in given else "default", places)
         place = _place(options, given, places)
         return cls(
             place=place,
@@ -221,7 +229,8 @@ def _places(options: TableOptions, given: Mapping[str, str]) -> dict[str, Any]:
     mode = options.scan_mode if "scan.mode" in given else "default"
     wanted = [key for key in PLACES if key in given]
     if not wanted and given.keys().isdisjoint({OFFSETS, *DIFF_KEYS}):
-        starts_streams = options.gives(TableOptions.log_scan) or options.scan_mode not in ("default", "from-timestamp")
+        of_streams = options.scan_mode == "default" and options.gives(TableOptions.log_scan)
+        starts_streams = of_streams or options.scan_mode not in ("default", "from-timestamp")
         wanted = [key for key in PLACES if mode == "default" or key in _MODES.get(mode, ())]
         wanted = [key for key in wanted if key != TIMESTAMP or not starts_streams]
     found = {key: options[TableOptions.declared[key]] for key in wanted}

@@ -10,6 +10,7 @@ from engine.request.option_check import is_client_property, refused_option
 from filestore.options.option import NOTHING, ROWS, STORAGE, At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
 from filestore.options.references import with_secrets
+from filestore.options.table.common import NUMBER
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.table_view import TableView
 
@@ -31,6 +32,14 @@ class WriterOptions(OptionValues):
         text,
         None,
         "Partition that an overwrite replaces: dt=2024-01-01,region=eu.",
+        ROWS,
+        at=At.BATCH_WRITE,
+    )
+    read_snapshot_id: Option[int | None] = Option(
+        "read.snapshot-id",
+        NUMBER,
+        None,
+        "The snapshot (0: none) that the rows were computed from, if it must still be the newest.",
         ROWS,
         at=At.BATCH_WRITE,
     )

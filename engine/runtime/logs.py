@@ -1,6 +1,7 @@
 """Log messages as text for people or as JSON lines for machines.
 
 Our messages are a fact followed by ``key=value`` pairs; in JSON the pairs are fields, so nothing has to parse them.
+JSON lines also have the ids of what was done when they were written (``with_ids``), to join them with snapshots.
 """
 
 import ast
@@ -8,7 +9,9 @@ import datetime as dt
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,10 +31,29 @@ _LIST: Final = r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\[\]'\"])*\]"  # 
 _PAIR: Final = re.compile(rf"(?:^|\s)([a-z][a-z0-9_.-]*)=('[^']*'|\"[^\"]*\"|{_LIST}|[^\s]+)")
 _WHOLE: Final = re.compile(r"-?\d{1,18}")
 _RESERVED: Final = frozenset({"time", "level", "logger", "message", "error"})
+_IDS: Final[ContextVar[Mapping[str, object]]] = ContextVar("fluvial_log_ids", default={})  # noqa: B039  (never changed)
+
+
+@contextmanager
+def with_ids(**ids: object) -> Iterator[None]:
+    """Give the messages of this thread these fields in JSON while the block runs; None: the id is not known."""
+    token = _IDS.set({**_IDS.get(), **{key: each for key, each in ids.items() if each is not None}})
+    try:
+        yield
+    finally:
+        _IDS.reset(token)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per message: time (UTC), level, logger, message, then the message's ``key=value`` pairs."""
+    """One JSON object per message: time (UTC), level, logger, message, ids, the message's ``key=value`` pairs.
+
+    A pair of the message wins over an id of the same name, and that over one of the process.
+    """
+
+    def __init__(self, ids: Mapping[str, object] | None = None) -> None:
+        """``ids``: of the process, such as its job."""
+        super().__init__()
+        self._ids = ids or {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without a line break."""
@@ -41,6 +63,8 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": message,
+            **self._ids,
+            **_IDS.get(),
             **fields_of(message),
         }
         if record.exc_info:
@@ -96,6 +120,7 @@ def configure_logging(
     *,
     levels: Mapping[str, str] | None = None,
     all_loggers: bool = False,
+    ids: Mapping[str, object] | None = None,
 ) -> logging.Handler:
     """Send log messages to one place, replacing an earlier ``configure_logging``.
 
@@ -105,6 +130,7 @@ def configure_logging(
         file: appended to, 32 MB; three older parts are kept as ``.1``, the newest, to ``.3``. None is standard error.
         levels: levels of individual loggers, which are then shown too.
         all_loggers: show messages of libraries too, not only those of ``fluvial``.
+        ids: fields of each JSON line, such as the job.
 
     Returns:
         The handler, for callers that want to remove it.
@@ -124,7 +150,7 @@ def configure_logging(
     if not all_loggers:
         handler.addFilter(lambda record: any(each.filter(record) for each in shown))
     text = _TEXT if file is None else f"%(asctime)s {_TEXT}"
-    handler.setFormatter(JsonLines() if form == "json" else TextLines(text))
+    handler.setFormatter(JsonLines(ids) if form == "json" else TextLines(text))
     handler.set_name(ROOT)
     root = logging.getLogger()
     for each in list(root.handlers):

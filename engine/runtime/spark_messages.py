@@ -1,6 +1,7 @@
 """Fluvial's errors found in Spark's, and the end of Spark itself."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -10,6 +11,14 @@ from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError, TakenOverError
 
 _FLUVIAL: Final = re.compile(r"(?:^|: )\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
+_CONDITIONS: Final[Mapping[type[BaseException], str]] = {
+    errors.MissingTableError: "TABLE_OR_VIEW_NOT_FOUND",
+    errors.MissingDatabaseError: "SCHEMA_NOT_FOUND",
+    errors.MissingColumnError: "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+    errors.TableExistsError: "TABLE_OR_VIEW_ALREADY_EXISTS",
+    errors.DatabaseExistsError: "SCHEMA_ALREADY_EXISTS",
+    errors.ColumnExistsError: "FIELD_ALREADY_EXISTS",
+}
 _END_S: Final = 10.0  # of a JVM that has closed its connections
 _OTHER_RUN: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY", "Multiple streaming queries are concurrently")
 _NO_CONNECTION: Final = "Python worker failed to connect back"
@@ -58,6 +67,26 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
         name, message = python[-1]
         return FluvialError(f"{doing} reason={name}: {message}")
     return FluvialError(f"{doing} reason={_first_line(text)}")
+
+
+def spark_condition(error: FluvialError) -> str | None:
+    """Spark's condition for what is wrong with a statement: of its own error, or for the class of Fluvial's.
+
+    Returns: None: Spark has none, or the statement is not what is wrong.
+    """
+    cause: BaseException | None = error if isinstance(error, InvalidInputError) else None
+    while cause is not None:
+        if isinstance(cause, AnalysisException):
+            return str(condition) if (condition := cause.getCondition()) else None
+        if (known := _CONDITIONS.get(type(cause))) is not None:
+            return known
+        cause = cause.__cause__
+    return None
+
+
+def cause_in_spark(condition: str) -> AnalysisException:
+    """The cause of an error that Spark has a condition for, and the error no class; ``spark_condition`` finds it."""
+    return AnalysisException(condition, errorClass=condition, messageParameters={})
 
 
 def spark_end(error: BaseException) -> SparkEndedError | None:

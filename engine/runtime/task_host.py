@@ -60,7 +60,7 @@ class TaskHost:
             return
         self._check_versions()
         if not is_object_path(store.paths.root) and not store.is_as_opened():
-            if store.schemas.has_table():
+            if store.as_opened.has_traces(store.io):
                 raise store.as_opened.gone(store.io)
             raise InvalidInputError(
                 f"the table's directory is not shared with this host: table={store.name} directory={store.paths.root} "

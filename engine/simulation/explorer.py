@@ -61,8 +61,6 @@ INTERVENTIONS: Final = {
 }
 """What is done at a place, by name."""
 
-Pair = tuple[tuple[str, ...], ...]
-
 
 @dataclass(slots=True)
 class Exploration:
@@ -181,23 +179,6 @@ def dead_behind(plans: Iterable[HistoryPlan]) -> Iterator[HistoryPlan]:
     for plan in plans:
         ((actor, step, _),) = plan.choices
         yield replace(plan, choices=(*plan.choices, (actor, step + 1, Intervention(crash=True))))
-
-
-def two_preemptions(plan: HistoryPlan, rng: random.Random, *, count: int) -> Iterator[HistoryPlan]:
-    """Histories in which the first actor and then the second are each paused at a random place, and so interleave.
-
-    Args:
-        plan: without interventions.
-        rng: chooses the places.
-        count: of the histories.
-    """
-    lengths = []
-    for index in (0, 1):
-        alone = run_history(replace(plan, actors=(plan.actors[index],), choices=()))
-        lengths.append(max(alone.steps, 1))
-    for _ in range(count):
-        first, second = (rng.randint(1, length) for length in lengths)
-        yield replace(plan, choices=((0, first, PAUSE), (1, second, Intervention(pause=rng.choice((3, 10, 40))))))
 
 
 def explore(

@@ -208,7 +208,7 @@ class Checker:
         left = self._io.list_names(f"{self._root}/d.db/{name[2:]}")
         try:
             if left:
-                self._catalog.drop_table(name, ignore_if_missing=True)
+                self._catalog.drop_table(name, if_exists=True)
             self._catalog.create_table(name, arrow_rows({}).schema, options=dict(self._setup.options))
         except FluvialError as error:
             self.problems.append(f"a name is blocked: table={name} left={left} error={error}")

@@ -22,7 +22,7 @@ from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.catalog.catalog import FileCatalog
-from filestore.commit.committable import discard
+from filestore.commit.table_commit import replace_compacted
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.history_repair import complete_rollback
@@ -41,7 +41,6 @@ from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag,
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
-from lsm.undo import undoing_unless_visible
 
 TABLE: Final = "d.t"
 RENAMED: Final = "d.u"
@@ -142,9 +141,7 @@ def _compact_dedicated(session: Session) -> object:
         messages = [message for task in tasks if not (message := run_task(store, task)).is_empty]
     if not messages:
         return None
-    commit = FileTable(store).new_commit(store.new_commit_user(), history_start=live.snapshot_id)
-    with undoing_unless_visible(lambda: discard(store, messages)):
-        return commit.commit_compaction(messages, base=live.ref)
+    return replace_compacted(store, messages, live.ref)
 
 
 def _rescale(session: Session) -> object:

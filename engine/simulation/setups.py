@@ -68,11 +68,7 @@ class Prepared:
     cluster: MemoryCluster  # empty without a log
 
 
-_OPTIONS: Final = {
-    "bucket": "1",
-    "num-sorted-run.compaction-trigger": "3",
-    "manifest.merge-min-count": "4",
-}
+_OPTIONS: Final = {"bucket": "1", "num-sorted-run.compaction-trigger": "3", "manifest.merge-min-count": "4"}
 _LOG_OPTIONS: Final = {
     **_OPTIONS,
     "bucket": str(LOG_BUCKETS),

@@ -1,7 +1,7 @@
 """``CHANGES`` of a table: its changes by version, as a batch between two bounds and as a stream from one on.
 
 One plan with differences and streams: a batch reads ``filestore.changelog.version_changes``, a stream the stream of
-the table, made exact. The catalog (``engine.spark.catalog.changelog``) says what is wanted in an option of its own.
+the table, made exact. The catalog (``engine.spark.catalog.catalog``) says what is wanted in an option of its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from engine.request.branch_choice import BRANCH_KEY, SCAN_BRANCH_KEY
 from engine.request.option_check import check_belongs
 from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS, RowOptions
 from engine.request.read_keys import BATCH_KEYS, DIFF_KEYS, STREAM_KEYS
-from engine.request.read_request import ReadRequest, metadata_columns, wanted_difference
+from engine.request.read_request import ReadRequest, is_mode, metadata_columns, wanted_difference
 from engine.spark.named_table import is_place_key, named_table
 from engine.stream.options import StreamOptions
 from engine.stream.position.start import parse_start
@@ -85,7 +85,8 @@ class ReadOptions:
             InvalidInputError: a chosen column does not exist, there is no such state, or ``log.scan`` lacks its time.
         """
         table, options = self._at_its_schema(), self.table.options
-        if TableOptions.log_scan.key in self.given:  # of streams alone: refused by load(), before a query runs
+        is_of_streams = TableOptions.scan_mode.key in self.given and not is_mode(options.scan_mode)
+        if is_of_streams or TableOptions.log_scan.key in self.given:  # refused by load(), before a query runs
             parse_start(options, self.given)
         schema = spark_schema(table.schema.fields_of(self.columns) if self.columns else table.schema.fields)
         if options.read_changelog:

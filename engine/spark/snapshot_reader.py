@@ -38,7 +38,7 @@ class SnapshotReader(DataSourceReader):
         self._read = plan.reader(schema.fieldNames())
         self._nullable = [field.nullable for field in schema]
         self._job = options.job
-        source_read = SourceRead.of(read.table.store, read.snapshot)
+        source_read = plan.source_read
         pieces: Sequence[Piece | None] = plan.pieces or [None]
         self._parts = [_Part(piece, None if index else source_read) for index, piece in enumerate(pieces)]
         log_served(read)

@@ -22,7 +22,8 @@ from engine.catalog import Catalog
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark
 from engine.spark_internals.catalog import SparkInside
-from engine.spark_internals.session import JvmError, start_thrift_server
+from engine.spark_internals.frame_plans import FramePlan
+from engine.spark_internals.session import JvmError, jvm_session, start_thrift_server
 from engine.system_tables.catalog_tables import shown_databases
 from engine.system_tables.names import is_system_table
 from engine.types.quoting import quoted
@@ -79,6 +80,28 @@ _DECIMAL: Final = 3
 _LONG_DIGITS: Final = 18  # decimals with more have 16 bytes
 
 
+_HARMLESS_COMMANDS: Final = re.compile(
+    r"(Show|Describe)\w+|(|Streaming)ExplainCommand|(Set|Reset|CreateView|AlterViewAs|DropTempView)Command|"
+    r"(CreateSQL|Drop|Refresh)FunctionCommand|ClearCacheCommand|Set(Catalog|Namespace)Command"
+)
+_REACHING: Final[Mapping[str, str]] = {
+    "ScriptTransformation": "TRANSFORM runs a program",
+    "CallMethodViaReflection": "reflect and java_method call any method of Java",
+    "CreateTempViewUsing": "a view of a format reads files and addresses",
+    "CreateTable": "a table of another format has its files anywhere",
+    "InsertIntoDir": "INSERT OVERWRITE DIRECTORY writes anywhere",
+    "CreateNamespace": "a database of another catalog has its files anywhere",
+}
+"""Nodes of plans by which a statement reaches more than the tables of the catalog."""
+_FENCED_SETTINGS: Final = {"spark.sql.runSQLOnFiles": "false", "spark.sql.variable.substitute": "false"}
+_OWN_SETTINGS: Final = ("spark.sql.", "table-storage.", "pipeline.", "execution.")
+_OPERATORS_SETTINGS: Final = re.compile(
+    r"spark\.sql\.(runSQLOnFiles$|variable\.|catalog\.|redaction\.|hive\.|warehouse\.|streaming\.checkpoint)|"
+    r".*(class|classes|jars?|dir|path|location)$",
+    re.I,
+)
+
+
 class ServerStartError(FluvialError):
     """The server does not start."""
 
@@ -105,15 +128,17 @@ def free_port(host: str, port: int) -> int:
         ) from error
 
 
-def server_settings(host: str, port: int, catalog: str) -> Mapping[str, str]:
+def server_settings(host: str, port: int, catalog: str, *, is_fenced: bool) -> Mapping[str, str]:
     """Settings of a session whose JVM serves.
 
     Args:
         host: where it listens.
         port: where it listens.
         catalog: names of connections without a catalog are relative to it.
+        is_fenced: names are not those of files, and texts have no variables of the process.
     """
     return {
+        **(_FENCED_SETTINGS if is_fenced else {}),
         f"{_HIVE}thrift.bind.host": host,
         f"{_HIVE}thrift.port": str(port),
         f"{_HIVE}logging.operation.enabled": "false",  # files in /tmp
@@ -123,17 +148,22 @@ def server_settings(host: str, port: int, catalog: str) -> Mapping[str, str]:
 
 
 @contextmanager
-def thrift_server(spark: SparkSession, name: str, catalog: Catalog) -> Iterator[None]:
+def thrift_server(spark: SparkSession, name: str, catalog: Catalog, *, is_fenced: bool) -> Iterator[None]:
     """While the block runs, the server takes connections.
 
     Args:
         spark: a session with ``server_settings``; its application is served.
         name: of the catalog in statements.
         catalog: whose schemas, tables, columns and keys clients list where it is the current one.
+        is_fenced: refuse statements of clients that reach more than tables, see ``reaches_further``.
 
     Raises:
         ServerStartError: it does not start, for example without Hive's jars.
     """
+    if is_fenced:
+        inside = SparkInside(spark)
+        given = {key: str(value) for key, value in spark.conf.getAll.items()}
+        inside.inject_check(jvm_session(spark), _FenceBuilder(inside, given))
     try:  # without the setting a local master has 200 tasks for each shuffle
         server = start_thrift_server(spark, {_TASKS: str(spark.conf.get(_TASKS))})
     except (JvmError, TypeError) as error:  # TypeError: there is no such class
@@ -148,6 +178,90 @@ def thrift_server(spark: SparkSession, name: str, catalog: Catalog) -> Iterator[
         yield
     finally:
         server.stop()
+
+
+def reaches_further(nodes: Sequence[str]) -> str | None:
+    """How a statement of a client would reach files, programs or classes of the server's machine; None: it does not.
+
+    Args:
+        nodes: of the analysed plan, by ``FramePlan.node_names``: whatever its text was, and also of a view or of a
+            text that is executed.
+    """
+    for found in nodes:
+        package, _, node = found.rpartition(".")
+        is_command = package.startswith(("execution", "hive")) and node.endswith("Command")
+        if node in _REACHING and (node != "CreateTable" or package.startswith("execution")):
+            return _REACHING[node]
+        if is_command and _HARMLESS_COMMANDS.fullmatch(node) is None:
+            return f"{node.removesuffix('Command')} is a command on files, classes or tables of other formats"
+    return None
+
+
+def is_clients_setting(key: str) -> bool:
+    """Whether a client may set it: it names no file, class or catalog, and goes to no client of a store."""
+    return key.startswith(_OWN_SETTINGS) and _OPERATORS_SETTINGS.match(key) is None
+
+
+def _refused(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"clients of this server reach tables alone: reason='{reason}' "
+        "fix='the operator may allow all statements: fluvial serve --trust-clients'"
+    )
+
+
+class _FenceBuilder(Proxy):
+    """What Spark asks for the check of plans of each new session."""
+
+    def __init__(self, inside: SparkInside, given: Mapping[str, str]) -> None:
+        """``given``: the settings of the server, which every session begins with."""
+        super().__init__(inside)
+        self._given = given
+
+    @called
+    def apply(self, session: Any) -> "_Fence":
+        """The check of a session."""
+        return _Fence(self.inside, session, self._given)
+
+    class Java:
+        """The interfaces that py4j implements with this object."""
+
+        implements: Sequence[str] = ("scala.Function1",)
+
+
+class _Fence(Proxy):
+    """Refuses analysed plans by which a client reaches more than tables; a connection's address may have settings."""
+
+    def __init__(self, inside: SparkInside, session: Any, given: Mapping[str, str]) -> None:
+        """Of a session; ``given``: the settings that are not its client's."""
+        super().__init__(inside)
+        self._session = inside.weak(session)
+        self._given = given
+        self._is_looked_at = False
+
+    @called
+    def apply(self, plan: Any) -> None:
+        """The check of one plan."""
+        if not self._is_looked_at:
+            self._look_at_settings()
+        looked_at = FramePlan(plan)
+        if (reason := reaches_further(looked_at.node_names())) is not None:
+            raise _refused(reason)
+        key = looked_at.key_that_is_set()
+        if key is not None and not is_clients_setting(key):
+            raise _refused(f"{key} is the operator's setting")
+
+    class Java:
+        """The interfaces that py4j implements with this object."""
+
+        implements: Sequence[str] = ("scala.Function1",)
+
+    def _look_at_settings(self) -> None:
+        session = self._session.get()
+        found = {} if session is None else self.inside.settings_of(session)
+        for key, value in found.items():
+            if self._given.get(key) != value and not is_clients_setting(key) and key.startswith(("spark.", "fs.")):
+                raise _refused(f"{key} is the operator's setting")
+        self._is_looked_at = True
 
 
 class _ServedSessions(Proxy):

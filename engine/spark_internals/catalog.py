@@ -28,6 +28,11 @@ _CATALOG: Final = "org.apache.spark.sql.connector.catalog."
 _ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources."
 _OPTIONS: Final = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
+_EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
+_CONVERTERS: Final = "scala.jdk.javaapi.CollectionConverters"
+_ANALYSIS_ERROR: Final = "org.apache.spark.sql.AnalysisException"
+_EXECUTION: Final = "spark.sql.execution.id"
+_EXECUTIONS: Final = "org.apache.spark.sql.execution.SQLExecution"
 _MARKS: Final = ("?", ":")  # of a parameter in a text
 _PARSE_ERROR: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 PARSER: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
@@ -40,10 +45,6 @@ _WRAPPERS: Final = ("java.util.concurrent.ExecutionException", "java.lang.reflec
 
 def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None:
     """Refuse a Spark that cannot have a catalog in Python.
-
-    Args:
-        spark: the session.
-        version: of PySpark.
 
     Raises:
         InvalidInputError: the release is not among ``TESTED``, or the session is one of Spark Connect.
@@ -287,6 +288,10 @@ class SparkInside:
         """Every session that is made later asks ``builder`` for a check of its plans when it resolves names."""
         session.extensions().injectCheckRule(builder)
 
+    def settings_of(self, session: Any) -> dict[str, str]:
+        """All that a session's own settings say."""
+        return self.texts_by_key(session.sessionState().conf().settings())
+
     def no_check(self) -> Any:
         """A function of the JVM that does nothing."""
         return getattr(self.module("scala.Predef"), "$conforms")()
@@ -333,6 +338,11 @@ class SparkInside:
         mode = self.module("org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
         session.sessionState().executePlan(plan, mode).sparkPlan()
 
+    def running_query(self) -> Any:
+        """The query that this thread of the JVM computes, with its plans; None: it computes none."""
+        number = self._context.getLocalProperty(_EXECUTION)
+        return self.static(_EXECUTIONS, "getQueryExecution")(int(number)) if number else None
+
     def rows_of(self, frame: Any) -> Any:
         """The rows of a frame of the JVM, as an array of Spark's internal rows."""
         return frame.queryExecution().executedPlan().executeCollect()
@@ -357,7 +367,7 @@ class SparkInside:
 
     def parquet_table(self, session: Any, name: str, schema: Any, paths: Sequence[str]) -> Any:
         """Spark's own table over Parquet files."""
-        several = self.static("scala.jdk.javaapi.CollectionConverters", "asScala")(self._texts_listed(paths)).toSeq()
+        several = self.static(_CONVERTERS, "asScala")(self._texts_listed(paths)).toSeq()
         return self.named(_SOURCES + "v2.parquet.ParquetTable")(
             name, session, self.no_options, several, self.named("scala.Some")(schema), self._parquet_format
         )
@@ -410,6 +420,44 @@ class SparkInside:
         given = self._parameters({"errorMessage": problem})
         made = self.named("org.apache.spark.SparkIllegalArgumentException")
         return _raised(made(_ANY_WORDS, given, self._no_context, "", None))
+
+    def raising(self, condition: str, problem: str, row: Any) -> Any:
+        """A Java iterator that raises an ``AnalysisException``, which no method of Python's can raise.
+
+        Java wraps what an interface does not declare; an expression of Spark's that is computed raises it as it is.
+
+        Args:
+            condition: Spark's.
+            problem: the message.
+            row: any row of Spark's, for which the expression is computed.
+
+        Raises:
+            Py4JJavaError: see ``failed``: this Spark has no such expression.
+        """
+        none, of_name = self.module("scala.None"), self.named("java.lang.Class").forName
+        words = problem if problem.startswith("[") else f"[{condition}] {problem}"
+        try:
+            error = self.named(_ANALYSIS_ERROR)(
+                words, none, none, none, self.named("scala.Some")(condition), self._parameters({}), self._no_context
+            )
+            kind = self.named("org.apache.spark.sql.types.ObjectType")
+            literal = self.named(_EXPRESSIONS + "Literal")(error, kind(of_name("java.lang.Throwable")))
+            thrower, nothing = of_name("org.apache.spark.unsafe.Platform"), kind(of_name("java.lang.Object"))
+            expression = self.named(_EXPRESSIONS + "objects.StaticInvoke")(
+                thrower, nothing, "throwException", self._several(literal), self._several(), False, True, True, none
+            )
+            computed = self.named(_EXPRESSIONS + "InterpretedMutableProjection")(self._several(expression))
+            rows = self.module("scala.collection.Iterator").single(row).map(computed)
+            return self.static(_CONVERTERS, "asJava")(rows)
+        except (Py4JError, TypeError):
+            raise self.failed(problem) from None
+
+    def _several(self, *values: Any) -> Any:
+        """A Scala sequence."""
+        listed = self.named("java.util.ArrayList")()
+        for each in values:
+            listed.add(each)
+        return self.static(_CONVERTERS, "asScala")(listed).toSeq()
 
     def too_long(self, limit: str, problem: str) -> Exception:
         """Spark's error of a text that is longer than its column, with Fluvial's sentence behind it."""

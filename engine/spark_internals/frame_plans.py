@@ -1,8 +1,10 @@
 """The analysed plans of a frame: what its leaves read, and their texts."""
 
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from pyspark import cloudpickle
 
@@ -14,6 +16,10 @@ _ADAPTIVE: Final = "AdaptiveSparkPlanExec"
 _CACHED: Final = "InMemoryTableScanExec"
 _FILES: Final = "LogicalRelation"
 _OF_STREAM: Final = "StreamingDataSourceV2ScanRelation"
+_PROXY: Final = "$Proxy"  # in the name of the JVM's class of an object in Python
+_scans: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()  # in Python, by the hash codes that the JVM has
+_SET: Final = "SetCommand"
+_CLASS: Final = re.compile(r'"class":"org\.apache\.spark\.sql\.([\w.$]+)"')  # quotes in values are escaped
 
 
 class PlanLeaf:
@@ -32,6 +38,13 @@ class PlanLeaf:
     @cached_property
     def _kind(self) -> str:
         return str(self._node.getClass().getSimpleName())
+
+    def may_read(self, table: str) -> bool:
+        """Whether it reads a table of a name: from a catalog, or by the option ``table`` of a data source."""
+        if self._kind != _RELATION:
+            return False
+        names = (self._node.table().name(), self.options.get("table"))
+        return table.lower() in [str(each).lower() for each in names]
 
     def is_of(self, format_name: str) -> bool:
         """Whether it is a batch read of a data source."""
@@ -70,11 +83,27 @@ class FramePlan:
         """The plan as Spark writes it."""
         return str(self._plan.toJSON())
 
+    def node_names(self) -> list[str]:
+        """The classes of all nodes and expressions, by their names in the package of Spark's SQL."""
+        return _CLASS.findall(self.as_json())
+
+    def key_that_is_set(self) -> str | None:
+        """The key of a SET that gives it a value; None: another statement."""
+        pair = self._plan.kv() if self._plan.getClass().getSimpleName() == _SET else None
+        if pair is None or pair.isEmpty() or pair.get()._2().isEmpty():
+            return None
+        return str(pair.get()._1())
+
 
 def frame_plan(frame: Any) -> FramePlan | None:
     """The plan of a frame; None with Spark Connect, or for other rows than a frame's."""
-    inside = jvm_frame(frame)
-    return None if inside is None else FramePlan(inside.queryExecution().analyzed())
+    query = frame_query(frame)
+    return None if query is None else analysed_plan(query)
+
+
+def analysed_plan(query: Any) -> FramePlan:
+    """The analysed plan of a query of Spark's."""
+    return FramePlan(query.analyzed())
 
 
 def running_plan(frame: Any, query_id: str | None) -> FramePlan | None:
@@ -89,16 +118,37 @@ def running_plan(frame: Any, query_id: str | None) -> FramePlan | None:
     return None if batch is None else FramePlan(batch.analyzed())
 
 
-def first_partitions(frame: Any, format_name: str) -> list[Any]:
-    """The first partition of each scan of a data source in a frame's physical plan, as Python gave it to Spark.
+def note_scan(hash_code: int, scan: Any) -> None:
+    """Remember a scan in Python that the JVM gets, for ``scanned``."""
+    _scans[hash_code] = scan
+
+
+def scanned(query: Any, format_name: str) -> list[Any]:
+    """What the scans of a physical plan read, as Python gave it to Spark, also those of rows that are kept.
+
+    Args:
+        query: of Spark's, which has an analysed and a physical plan.
+        format_name: a data source in Python: of each of its scans the first partition. Of a noted scan the scan.
 
     Raises:
         Py4JError: plans of this release of Spark have other members.
     """
-    nodes = _nodes(jvm_frame(frame).queryExecution().executedPlan())
-    scans = [each for each in nodes if each.getClass().getSimpleName() == _SCAN and each.table().name() == format_name]
-    found = [each.inputPartitions() for each in scans]
-    return [cloudpickle.loads(bytes(each.head().pickedPartition())) for each in found if each.nonEmpty()]
+    found = []
+    for each in _nodes(query.executedPlan()):
+        if each.getClass().getSimpleName() != _SCAN:
+            continue
+        if each.table().name() == format_name:
+            parts = each.inputPartitions()
+            found += [cloudpickle.loads(bytes(parts.head().pickedPartition()))] if parts.nonEmpty() else []
+        elif _PROXY in each.scan().getClass().getName() and (scan := _scans.get(each.scan().hashCode())) is not None:
+            found.append(scan)
+    return found
+
+
+def frame_query(frame: Any) -> Any:
+    """Spark's query of a frame, for ``scanned``; None with Spark Connect, or for other rows than a frame's."""
+    inside = jvm_frame(frame)
+    return None if inside is None else inside.queryExecution()
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

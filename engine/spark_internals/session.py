@@ -6,7 +6,8 @@
 import inspect
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -129,6 +130,18 @@ def jvm_query(spark: "SparkSession", query_id: str | None) -> Any:
         running = jvm_session(spark).sharedState().activeStreamingQueries().values()
         return next((each for each in running if each.id().toString() == query_id), None)
     return None
+
+
+def when_query_ends(spark: "SparkSession", query_id: str, act: Callable[[], None]) -> None:
+    """Call a function, in a thread of its own, when a streaming query has ended; at once if it does not run."""
+    query = jvm_query(spark, query_id)
+
+    def wait() -> None:
+        with suppress(Exception):  # that of the query, or the JVM has ended
+            query.awaitTermination()
+        act()
+
+    threading.Thread(target=wait, name="fluvial-query", daemon=True).start()
 
 
 def hadoop_setting(spark: "SparkSession", key: str) -> str | None:

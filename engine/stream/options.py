@@ -209,8 +209,7 @@ def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
             f"{limits[0]}={options[TableOptions.declared[limits[0]]]} fix=remove one of them"
         )
     return Alignment(
-        every=options.source_checkpoint_align_snapshots,
-        timeout_ms=options.source_checkpoint_align_timeout_ms,
+        every=options.source_checkpoint_align_snapshots, timeout_ms=options.source_checkpoint_align_timeout_ms
     )
 
 

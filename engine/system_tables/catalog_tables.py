@@ -13,7 +13,8 @@ from engine.system_tables.names import CATALOG_DATABASES
 from engine.table import Table
 from filestore.options.secrets import without_secrets
 from filestore.system_tables import SYSTEM_TABLES
-from filestore.system_tables.system_table import INSTANT, LOCAL_TIME
+from filestore.system_tables.system_table import LOCAL_TIME
+from filestore.types.data_types import parse_columns
 from lsm.errors import FluvialError
 
 
@@ -50,22 +51,16 @@ _SUMS: Final = (
 _TABLES: Final = pa.schema(
     [
         *_PLACE,
-        pa.field("table_type", pa.string(), nullable=False),
-        pa.field("partitioned", pa.bool_(), nullable=False),
-        pa.field("primary_key", pa.bool_(), nullable=False),
-        pa.field("created_at", INSTANT),
-        pa.field("updated_at", INSTANT),
+        *parse_columns(
+            "table_type string, partitioned bool, primary_key bool, created_at instant?, updated_at instant?"
+        ),
         *_SUMS,
         pa.field("problem", pa.string()),
     ]
 )
 _PARTITIONS: Final = pa.schema([*_PLACE, pa.field("partition_name", pa.string(), nullable=False), *_SUMS])
-_ALL_TABLE_OPTIONS: Final = pa.schema(
-    [*_PLACE, pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=False)]
-)
-_CATALOG_OPTIONS: Final = pa.schema(
-    [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=False)]
-)
+_ALL_TABLE_OPTIONS: Final = pa.schema([*_PLACE, *parse_columns("key string, value string")])
+_CATALOG_OPTIONS: Final = parse_columns("key string, value string")
 
 
 def _tables(catalog: Tables) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from engine.lineage import tables as lineage
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
 from lsm.errors import InvalidInputError
@@ -60,6 +61,11 @@ class HasDatabases(Protocol):
 def has_database(catalog: HasDatabases, name: str) -> bool:
     """Whether there is a database of this name, a user's or one that every catalog has."""
     return name in CATALOG_DATABASES or name in catalog.list_databases()
+
+
+def has_namespace(catalog: HasDatabases, name: str) -> bool:
+    """Whether Spark finds a database of this name: one that there is, or the one that a session begins in."""
+    return name == DEFAULT_DATABASE or has_database(catalog, name)
 
 
 def is_system_name(name: str) -> bool:

@@ -73,12 +73,7 @@ class SystemRead(ArrowRows):
         """Arrow schema of the rows."""
         return arrow_schema(self.table_schema.fields)
 
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
-        limit: int | None = None,
-    ) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: Any = None, limit: int | None = None) -> pa.Table:
         """The rows that match, in memory.
 
         Args:
@@ -93,10 +88,7 @@ class SystemRead(ArrowRows):
         return pa.Table.from_batches(self.to_batches(columns, filter, limit), schema=arrow_schema(fields))
 
     def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
-        limit: int | None = None,
+        self, columns: Sequence[str] | None = None, filter: Any = None, limit: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows that match; see ``to_arrow``."""
         given = given_filter(filter, self._tested_schema, self.schema)
@@ -201,13 +193,6 @@ def _known_options(name: SystemName) -> tuple[str, ...]:
         return AUDIT_KEYS
     found = SYSTEM_TABLES.get(name.system)
     return SNAPSHOT_KEYS if found is None or found.is_of_snapshot else ()
-
-
-def system_arrow(
-    catalog: Tables, table_name: str, system_name: str, options: Mapping[str, str] | None = None
-) -> pa.Table:
-    """All rows of ``<table_name>$<system_name>``; see ``open_system``."""
-    return open_system(catalog, f"{table_name}${system_name}", options).to_arrow()
 
 
 def no_rows_error(name: str) -> InvalidInputError:

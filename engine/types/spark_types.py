@@ -56,12 +56,7 @@ _WIDER: Final[Mapping[type[T.DataType], tuple[type[T.DataType], ...]]] = {
     T.IntegerType: (T.LongType, T.DoubleType),
     T.FloatType: (T.DoubleType,),
 }
-_DIGITS: Final[Mapping[type[T.DataType], int]] = {
-    T.ByteType: 3,
-    T.ShortType: 5,
-    T.IntegerType: 10,
-    T.LongType: 19,
-}
+_DIGITS: Final[Mapping[type[T.DataType], int]] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
 
 
 def spark_type(data_type: DataType) -> T.DataType:
@@ -112,15 +107,7 @@ def _described_field(field: DataField) -> T.StructField:
 def spark_schema(fields: Sequence[DataField]) -> T.StructType:
     """The Spark schema of table columns, in their order, with nullability and comments."""
     return T.StructType(
-        [
-            T.StructField(
-                field.name,
-                spark_type(field.type),
-                field.type.nullable,
-                _metadata(field),
-            )
-            for field in fields
-        ]
+        [T.StructField(field.name, spark_type(field.type), field.type.nullable, _metadata(field)) for field in fields]
     )
 
 

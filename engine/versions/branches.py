@@ -37,15 +37,8 @@ def create_branch(
 ) -> Branch:
     """``filestore.branch.branches.create_branch``, and with ``log`` a topic for the changes of the branch.
 
-    Args:
-        store: see there, as ``name``, ``tag``, ``snapshot_id`` and ``ignore_if_exists``.
-        name: see there.
-        tag: see there.
-        snapshot_id: see there.
-        options: see there; ``log.kafka.topic`` names the branch's topic, by default ``<main's topic>.<name>``, or
-            another new one where that name is in use. See ``make_topic``.
-        log: whether the branch has a topic of its own.
-        ignore_if_exists: see there.
+    The option ``log.kafka.topic`` names the topic, by default ``<main's topic>.<name>``, or another new one where that
+    name is in use. See ``make_topic``.
 
     Raises:
         InvalidInputError: as there; or a log for a branch of a table without one, or a topic in use. Nothing was made.

@@ -8,8 +8,10 @@ the same slice of the log, whatever rows it computes. This module knows no Spark
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -22,18 +24,23 @@ from engine.log.given_changes import GivenChanges
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_parts
-from engine.write.exact_changes import ExactChanges
+from engine.write.renumber import rewrite_with_higher_numbers, superseded
 from engine.write.turns.ticket_queue import Turn
 from engine.write.unavailable.filling import Filling, Refuse
 from filestore.changelog.untracked import untracked_rows
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
+from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
-from filestore.manifest.lists import IndexManifestEntry
+from filestore.manifest.entries import DataFileMeta, ManifestEntry
+from filestore.manifest.lists import IndexManifestEntry, vectors_of
 from filestore.predicate.evaluation import filter_mask
-from filestore.scan.live_files import BucketKey
+from filestore.read.row_lookup import change_recorder
+from filestore.read.split_read import BucketFiles, Recording
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, at_latest, reading_snapshot
+from filestore.scan.snapshot_files import deletion_indexes, live_files_of_partitions
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import SnapshotRef
+from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.batch_names import BatchNames
@@ -41,8 +48,131 @@ from filestore.write.table_write import TableWrite
 from logstore.log.kept_writers import KeptWriters, writers_of_process
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
-from lsm.row_kind import RowKind, repeated_kind
+from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind, repeated_kind
 from lsm.undo import undoing
+
+# ---- Changes that are complete before they go to the log: ``log.changelog-mode=all`` with
+# ``changelog-producer=lookup``.
+#
+# A task writes its data files first. Then it looks up their keys in the newest snapshot, and sends the change of
+# each row to the log: -U and +U, +I, -D with the old row, whatever the merge engine. The state before a batch is
+# that snapshot alone: while a bucket is fenced no other writer can write its log, and a writer that finds a batch
+# in the log that no snapshot holds is refused (``BucketLog.open``). Writers that do without the log may still
+# commit: what they committed before the lookup is looked up as well, and the batch's rows are numbered above
+# their rows. What they commit after it makes the changes stale, which the commit notices
+# (``Committable.changelog_base_snapshot``): then streams skip these records and get the difference of the two
+# snapshots instead.
+
+
+_Indexes = Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]
+
+
+class ExactChanges:
+    """The changes that a task's files make to one snapshot. Created after the files are written and buckets fenced."""
+
+    def __init__(self, store: TableStore, messages: Iterable[CommitMessage]) -> None:
+        """Look which files the buckets have now."""
+        keys = {BucketKey(message.partition, message.bucket) for message in messages}
+        partitions, buckets = {key.partition for key in keys}, {key.bucket for key in keys}
+
+        def look(latest: Snapshot | None) -> tuple[Snapshot | None, list[ManifestEntry], _Indexes]:
+            entries = live_files_of_partitions(store, latest, partitions, buckets=buckets)
+            return latest, entries, deletion_indexes(store, latest)
+
+        latest, entries, self._indexes = at_latest(store, look)
+        self._store = store
+        self._live: defaultdict[BucketKey, list[DataFileMeta]] = defaultdict(list)
+        for entry in entries:
+            self._live[BucketKey(entry.partition, entry.bucket)].append(entry.file)
+        self._ref = EMPTY_TABLE if latest is None else latest.ref
+        # of the changes: files that are newer than the opened table have columns that the rows must keep
+        self.schema_id = store.with_columns_of(entry.file for entry in entries).schema.id
+
+    @property
+    def snapshot_id(self) -> int:
+        """Id of the snapshot; 0: the table was empty."""
+        return self._ref.id
+
+    def numbered(self, message: CommitMessage) -> CommitMessage:
+        """The message with its rows numbered above those of the bucket; files that are rewritten are deleted."""
+        live = self._live[BucketKey(message.partition, message.bucket)]
+        highest = max((file.max_sequence_number for file in live), default=NO_SEQUENCE_NUMBER)
+        moved = rewrite_with_higher_numbers(self._store, message, above=highest)
+        discard(self._store, superseded([message], [moved]))
+        return moved
+
+    def of(self, message: CommitMessage) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """Rows and int8 kinds; see ``batch_changes``. The message is ``numbered``.
+
+        Raises: ConflictError: the snapshot was removed meanwhile: abort the transactions and write the batch again.
+        """
+        key = BucketKey(message.partition, message.bucket)
+        vectors = vectors_of(self._live[key], self._indexes.get(key, ()))
+        table = self._store if self.schema_id == self._store.schema.id else self._store.at_version(self.schema_id)
+        with reading_snapshot(self._store, self._ref):
+            deleted = read_deletion_vectors(self._store, vectors)
+            yield from batch_changes(table, message, self._live[key], deleted=deleted)
+
+
+# ---- The exact changes that the files of a batch make in their bucket, before the files are visible
+#
+# The files of the batch are merged with the bucket's rows of the same keys, which are looked up; so changes follow
+# the table's merge function, for every merge engine. Memory holds a section of the batch and the rows of its keys.
+# The changes are stale if another writer changes the bucket before the batch is committed. Source: Paimon
+# LookupChangelogMergeFunctionWrapper.
+
+
+_NEW_LEVEL: Final = 0  # level of a batch's files: lower levels are looked up, never merged
+
+
+def batch_changes(
+    store: TableStore,
+    message: CommitMessage,
+    live: Sequence[DataFileMeta],
+    *,
+    deleted: Mapping[str, Positions] | None = None,
+) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """The changes made by new files.
+
+    Args:
+        store: a table with a primary key.
+        message: the new files of one bucket; their rows are numbered above those of the live files.
+        live: all files of the bucket, of every level.
+        deleted: deleted positions of these files, by file name.
+
+    Yields:
+        Non-empty batches at the newest schema of these files, in key order, and their (n,) int8 row kinds:
+        +I, -U and then +U, or -D of the old row. An update that changes nothing is dropped only with
+        ``changelog-producer.row-deduplicate``.
+    """
+    newest = store.with_columns_of((*message.new_files, *live))
+    files_of = partial(BucketFiles, table=newest, partition=message.partition, bucket=message.bucket)
+    new = [newest.sorted_file(file) for file in message.new_files]
+    below = [
+        file
+        for file in live
+        if any(each.overlaps(keyed.min_key, keyed.max_key) for keyed in [newest.sorted_file(file)] for each in new)
+    ]
+    emitted: list[pa.Table] = []
+    recorder = change_recorder(newest, emit=emitted.append, below=files_of(files=below, deleted=deleted or {}))
+    recording = Recording(merge=recorder, known_level=_NEW_LEVEL + 1)
+    files = files_of(files=message.new_files)
+    for runs in files.sections():
+        for _ in files.merged(runs, newest.schema.column_names, drop_deletes=False, instead=recording):
+            yield from _rows_and_kinds(emitted)
+            emitted.clear()
+    yield from _rows_and_kinds(emitted)
+
+
+def _rows_and_kinds(emitted: Sequence[pa.Table]) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    for changes in emitted:
+        for batch in changes.combine_chunks().to_batches():
+            rows = batch.drop_columns([SEQUENCE_NUMBER, VALUE_KIND])
+            yield rows, batch.column(VALUE_KIND)
+
+
+# ---- One task's share of a batch: rows of some buckets into data files and, in the same order, into the log
+
 
 logger = logging.getLogger("fluvial.batch")
 
@@ -240,11 +370,7 @@ class _Part:
             store = spec.table.store
             names = BatchNames(names=store.names, query=spec.commit_user, batch=spec.batch_id)
             self._spec = spec = replace(spec, table=replace(spec.table, store=replace(store, names=names)))
-        self._write = TableWrite(
-            spec.table,
-            max_sequence_numbers=spec.max_sequence_numbers,
-            index=spec.index,
-        )
+        self._write = TableWrite(spec.table, max_sequence_numbers=spec.max_sequence_numbers, index=spec.index)
         self._logs: dict[int, BucketLog] = {}
         self._results: dict[int, BucketResult] = {}
         self._messages: dict[int, list[CommitMessage]] = {}  # by bucket, once the files are written
@@ -262,20 +388,21 @@ class _Part:
             self._given.check(rows, kinds)
         if kinds is None:
             kinds = repeated_kind(RowKind.INSERT, rows.num_rows)
+        is_filled = self._filling is not None or marks is not None  # with values of other rows, not yet checked
         if self._spec.log is None:
-            self._write.write(*self._filled(rows, kinds, marks))
+            self._write.write(*self._filled(rows, kinds, marks), are_conformed=not is_filled)
         else:
             found = list(bucket_places(rows, self._spec.table))
             for bucket, _ in found:
                 self._log_of(bucket)  # from here on no other writer adds to the bucket's log
-            if self._filling is not None or marks is not None:  # a row may have values of another bucket's
+            if is_filled:  # a row may have values of another bucket's
                 rows, kinds = self._filled(rows, kinds, marks)
                 found = list(bucket_places(rows, self._spec.table)) if rows.num_rows else []
             for bucket, places in found:
                 log = self._log_of(bucket)
                 if log is not None:
                     bucket_rows, bucket_kinds = _taken(rows, kinds, places)
-                    self._write.write(bucket_rows, bucket_kinds)
+                    self._write.write(bucket_rows, bucket_kinds, are_conformed=not is_filled)
                     if not self._spec.log.is_exact:
                         log.append(*self._tracked(bucket_rows, bucket_kinds))
         self._row_count += rows.num_rows

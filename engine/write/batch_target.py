@@ -12,6 +12,7 @@ from engine.request.branch_choice import at_branch
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.types.given_rows import GivenRows, given_rows, is_frame
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from engine.write.own_rows import oldest, read_by_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
 from engine.write.session import LocalRunner, Runner, Upkeep, WriteSession
 from filestore.commit.table_commit import CommitResult
@@ -33,26 +34,33 @@ class BatchTarget:
     rules: MergeRules | None
     commit_user: str  # of this batch alone
     origin: CommitOrigin  # where the rows come from
+    read_id: int | None = None  # the snapshot of the table that the rows were computed from; None: they were not
 
     @classmethod
-    def of(cls, table: FileTable, options: WriterOptions, rows: Any) -> "BatchTarget":
+    def of(cls, table: FileTable, options: WriterOptions, rows: Any, *, are_constants: bool = False) -> "BatchTarget":
         """Merge the schema with the rows', if the options say so.
 
         Args:
             table: the opened table.
             options: of the writer.
             rows: a Spark frame, or see ``given_rows``.
+            are_constants: no table is read for the rows of a frame, which so is not asked for those that it reads.
 
         Raises:
-            InvalidInputError: these are no rows, or their columns cannot be merged.
+            InvalidInputError: these are no rows, or their columns cannot be merged, or they were computed from the
+                table without rows that wait for a compaction.
         """
         there = at_branch(table, options.branch)
         given = _as_spelled(rows, there.schema)
         rules = merge_rules(there.store, options)
+        asks = is_frame(rows) and not are_constants
+        read_id = oldest(options.read_snapshot_id, read_by_frame(there.store, rows) if asks else None)
         user = there.store.new_commit_user()
         origin = batch_origin(there.store, options.pipeline_name, user, rows if is_frame(rows) else None)
         if rules is None:
-            return cls(table=there, rows=given, options=options, rules=None, commit_user=user, origin=origin)
+            return cls(
+                table=there, rows=given, options=options, rules=None, commit_user=user, origin=origin, read_id=read_id
+            )
         if isinstance(given, GivenRows):
             rules = replace(rules, fitting=are_numbers)
             fields = fields_of_rows(given.schema, there.schema)
@@ -61,17 +69,19 @@ class BatchTarget:
 
             fields = fields_of_frame(given.schema, there.schema)
         grown = evolve_schema(there, fields, rules)
-        return cls(table=grown, rows=given, options=options, rules=rules, commit_user=user, origin=origin)
+        return cls(
+            table=grown, rows=given, options=options, rules=rules, commit_user=user, origin=origin, read_id=read_id
+        )
 
     def append(self, *, read_snapshot_id: int | None = None) -> CommitResult:
         """Add the rows; see ``Table.append``."""
         with self._session(Upkeep.BATCH) as session:
-            return session.write(self._fitting(), read_snapshot_id=read_snapshot_id)
+            return session.write(self._fitting(), read_snapshot_id=oldest(read_snapshot_id, self.read_id))
 
     def overwrite(self, partition: Mapping[str, object] | None, *, read_snapshot_id: int | None = None) -> CommitResult:
         """Replace rows by these; see ``Table.overwrite``."""
         with self._session(Upkeep.REPLACE) as session:
-            return session.overwrite(self._fitting(), partition, only_after=read_snapshot_id)
+            return session.overwrite(self._fitting(), partition, only_after=oldest(read_snapshot_id, self.read_id))
 
     def _session(self, upkeep: Upkeep) -> WriteSession[Any]:
         return WriteSession(
@@ -87,7 +97,7 @@ class BatchTarget:
         """Rows of this process are written by it; a Spark frame by tasks, unless it is small."""
         if isinstance(self.rows, GivenRows):
             return LocalRunner()
-        from engine.write.driver.choice import runner_of_batch
+        from engine.write.driver.driver_runner import runner_of_batch
 
         return runner_of_batch(self.rows)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -75,11 +74,6 @@ def empty_before(table: FileTable, commit_user: str, batch_id: int) -> None:
 
     Removing the rows of an empty table again is harmless, so a replay may do it.
 
-    Args:
-        table: to be emptied.
-        commit_user: of the batch.
-        batch_id: of it.
-
     Raises:
         FluvialError: see ``WriteSession.overwrite``.
     """
@@ -92,13 +86,9 @@ def empty_before(table: FileTable, commit_user: str, batch_id: int) -> None:
         commit_user=f"{commit_user}-truncate",
         options=WriterOptions.parse({}, SINK_KEYS),
         upkeep=Upkeep.REPLACE,
-        origin=_no_origin,
+        origin=lambda _batch_id, _rows: None,
     ) as session:
         session.overwrite([], None)
-
-
-def _no_origin(batch_id: int, rows: Any) -> None:
-    return None
 
 
 def _looked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -25,13 +25,7 @@ from filestore.commit.table_commit import CommitResult
 from filestore.scan.data_split import DataSplit
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from filestore.write.row_deletion import (
-    FILE_FIELD,
-    ROW_FIELD,
-    DeletedPositions,
-    read_with_places,
-    united_deletes,
-)
+from filestore.write.row_deletion import FILE_FIELD, ROW_FIELD, DeletedPositions, read_with_places, united_deletes
 from lsm.errors import InvalidInputError
 
 FILE_NAME, ROW_NUMBER = FILE_FIELD.name, ROW_FIELD.name

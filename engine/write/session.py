@@ -23,6 +23,8 @@ from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, at_newest_log, tracks_changes
 from engine.request.writer_options import WriterOptions
+from engine.runtime.logs import with_ids
+from engine.runtime.metrics import counting_failed_batch
 from engine.runtime.steps import BatchSteps, Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import NO_PROPERTIES, BatchWriter, RunParts
@@ -72,6 +74,14 @@ class LocalRunner:
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """Implements ``Runner.compact``."""
         return compact_here(store, tasks)
+
+
+class KeepingRunner(LocalRunner):
+    """The same, for many batches: writers of the log stay open for the next batch of the session."""
+
+    def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+        """Implements ``Runner.write``."""
+        return super().write(replace(spec, keeps_writers=True), rows)
 
 
 def compact_here(store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
@@ -255,11 +265,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         return self._batch(rows, BATCH_IDENTIFIER, commit)
 
     def replace_rows(
-        self,
-        snapshot: Snapshot,
-        splits: Iterable[DataSplit],
-        deletes: DeletedPositions,
-        rows: RowsT | None,
+        self, snapshot: Snapshot, splits: Iterable[DataSplit], deletes: DeletedPositions, rows: RowsT | None
     ) -> CommitResult:
         """Delete rows of a table without a key, and add others, in one commit.
 
@@ -287,10 +293,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         return self._batch(rows, BATCH_IDENTIFIER, commit)
 
     def _batch(
-        self,
-        rows: RowsT | None,
-        batch_id: int,
-        commit: Callable[[RunParts, Mapping[str, str]], CommitResult],
+        self, rows: RowsT | None, batch_id: int, commit: Callable[[RunParts, Mapping[str, str]], CommitResult]
     ) -> CommitResult:
         """The order of every batch."""
 
@@ -298,13 +301,15 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             assert rows is not None
             return self._runner.write(spec, rows)
 
-        with self._as_newest_run(batch_id), self._steps.batch(batch_id):
+        number = batch_id if self._upkeep.is_stream else None
+        ids = with_ids(table=self._store.name, commit_user=self._commit_user, batch=number)
+        with ids, self._as_newest_run(batch_id), self._steps.batch(batch_id):
             self.before_batch()
             origin = self._origin(batch_id, rows)
-            with self._after.emitting(origin, batch_id, rows):
+            with self._after.emitting(origin, batch_id, rows), counting_failed_batch(self._store.name):
                 done = commit(run_parts, self._after.properties(origin))
-            number = done.snapshot and done.snapshot.id
-            with following_a_commit(f"rows are visible: table={self._store.name} snapshot={number}"):
+            snapshot_id = done.snapshot and done.snapshot.id
+            with following_a_commit(f"rows are visible: table={self._store.name} snapshot={snapshot_id}"):
                 self.after_commit(done, batch_id, origin)
         return done
 

@@ -5,8 +5,11 @@ zombie tasks. The way of one micro-batch: here → ``session`` → ``batch_write
 task) → ``batch_part`` (task) → one commit.
 """
 
+import json
 import logging
 from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
@@ -26,11 +29,12 @@ from engine.request.commit_handle import CommitHandle
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.runtime.trace.step_file import StepFile
-from engine.runtime.trace.trigger_times import TriggerTimes
+from engine.spark_internals.session import JvmError, jvm_query, when_query_ends
 from engine.types.spark_types import as_spelled, cast_frame, fields_of_frame
 from engine.write.batch_writer import NO_PROPERTIES
-from engine.write.driver.choice import runner_of_sink
+from engine.write.driver.driver_runner import runner_of_sink
 from engine.write.emptying import empty_before, place_of_truncate, rows_behind, sending_letters
+from engine.write.run_lock import hold_checkpoint, release_checkpoint
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
 from engine.write.truncates import TruncatedBatchError
@@ -81,7 +85,7 @@ def sink(
 
     Raises:
         InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint
-            location, or a frame that does not fit the table.
+            location, one that a query of another process has, or a frame that does not fit the table.
         TakenOverError: when the query runs, and another run of it has begun since: this one ends.
     """
     writer = WriterOptions.parse(options, SINK_KEYS, "sink option")
@@ -182,6 +186,7 @@ class StreamSink:
 
     def _opened(self, frame: DataFrame, batch_id: int) -> WriteSession[DataFrame]:
         user = self.commit_user(frame)
+        _hold(frame)
         store = self._table.store
         recorder = Recorder.of(store)
         job = None if recorder is None else job_of_frame(frame, self._options.pipeline_name, user)
@@ -235,6 +240,16 @@ def _query_id(frame: DataFrame) -> str:
     return str(query_id)
 
 
+def _hold(frame: DataFrame) -> None:
+    """Hold the checkpoint of a frame's query until that ends. Raises: InvalidInputError: another process has it."""
+    query = running_query(frame)
+    if query is None or is_temporary(query.checkpoint):
+        return
+    if hold_checkpoint(query.checkpoint, query.run_id):
+        release = partial(release_checkpoint, query.checkpoint, query.run_id)
+        when_query_ends(frame.sparkSession, query.query_id, release)
+
+
 def checkpoint_of(frame: DataFrame) -> str | None:
     """The checkpoint location of the streaming query that gave a frame; None: no query did."""
     query = running_query(frame)
@@ -244,3 +259,43 @@ def checkpoint_of(frame: DataFrame) -> str | None:
 def is_temporary(checkpoint: str | None) -> bool:
     """Whether Spark made up the checkpoint location: such a directory is deleted when the query stops."""
     return checkpoint is not None and checkpoint.rstrip("/").rsplit("/", 1)[-1].startswith(_TEMPORARY)
+
+
+# ---- The times of a query's triggers, by Spark's own progress: a trigger is known when the next one runs
+
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+class TriggerTimes:
+    """Writes down the triggers of the query that gives a sink its frames."""
+
+    def __init__(self, steps: StepFile) -> None:
+        """Nothing is written yet."""
+        self._steps = steps
+        self._query: Any = None
+        self._newest = -1
+
+    def note_earlier(self, frame: DataFrame) -> None:
+        """Write down the trigger before that of this frame."""
+        if self._query is None:
+            context = frame.sparkSession.sparkContext
+            self._query = jvm_query(frame.sparkSession, context.getLocalProperty(_QUERY_ID))
+        self._note()
+
+    def close(self) -> None:
+        """Write down the last trigger; the query may have ended, and Spark too."""
+        try:
+            self._note()
+        except (JvmError, OSError):
+            return
+
+    def _note(self) -> None:
+        progress = None if self._query is None else self._query.lastProgress()
+        if progress is None:
+            return
+        found = json.loads(progress.json())
+        if found["batchId"] > self._newest:
+            self._newest = found["batchId"]
+            began = datetime.fromisoformat(found["timestamp"])
+            self._steps.add_trigger(found, int(began.timestamp() * 1000))

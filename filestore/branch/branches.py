@@ -14,7 +14,7 @@ from filestore.branch.creation import create_origin, fill_branch, own_tag
 from filestore.branch.files import (
     branch_entries,
     clear_branch,
-    copy_branch,
+    copy_files,
     delete_released,
     delete_unused,
     files_only_of,
@@ -231,7 +231,7 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
     write_origin(io, old, origin)  # branches of other engines have none
     if read_work(io, new) == target_work:
         clear_branch(io, new)
-        copy_branch(io, old, new)
+        copy_files(io, old.branch_root, new.branch_root, besides=OPERATION_FILE)
         _rename_own_tag(store, new, origin, target, old=name)
         end_work(io, new)
     elif _identity(read_origin(io, new)) != _identity(origin):

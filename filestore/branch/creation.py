@@ -85,10 +85,7 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
     if origin.first_schema_id > origin.schema_id:
         schema = store.schema_of(origin.schema_id)
         first = replace(
-            schema,
-            id=origin.first_schema_id,
-            options={**schema.options, **origin.options},
-            time_ms=origin.created_ms,
+            schema, id=origin.first_schema_id, options={**schema.options, **origin.options}, time_ms=origin.created_ms
         )
         io.replace(there.schema(first.id), first.to_json(on_branch=True).encode())
 

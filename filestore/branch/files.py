@@ -108,14 +108,6 @@ def clear_branch(io: FileIO, paths: TablePaths) -> None:
     io.delete(f"{paths.branch_root}/{ORIGIN_FILE}")  # last, so that the origin identifies the branch until the end
 
 
-def copy_branch(io: FileIO, source: TablePaths, target: TablePaths) -> None:
-    """Copy all files of a branch's directory to another, except the file of the operation in progress.
-
-    Snapshots claimed by an expiry of the branch before it stopped are claimed in the copy too.
-    """
-    copy_files(io, source.branch_root, target.branch_root, besides=OPERATION_FILE)
-
-
 def copy_files(io: FileIO, source: str, target: str, *, besides: str | None = None) -> None:
     """Copy the small files of a directory tree, except the one at `besides` and temporary files."""
     for path in _tree(io, source):

@@ -315,12 +315,7 @@ class _Merge:
                     values[int(sides[number])] = own
             key = {name: plain[start][name] for name in keys}
             found.append(
-                KeyConflict(
-                    key=key,
-                    base=values.get(_BASE),
-                    main=values.get(_MAIN),
-                    branch=values.get(_BRANCH),
-                )
+                KeyConflict(key=key, base=values.get(_BASE), main=values.get(_MAIN), branch=values.get(_BRANCH))
             )
         return found
 

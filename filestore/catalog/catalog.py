@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.table_names import DirectoryNames, SwapsNames, TablePlace, check_name
+from filestore.catalog.table_names import DirectoryNames, SwapsNames, TablePlace, check_name, database_below
 from filestore.catalog.table_place import TablePlaces, check_is_noted, without_place
 from filestore.catalog.warehouse import open_warehouse
 from filestore.io.commit_lock import CatalogLockFactory, check_commit_lock, table_lock
@@ -38,7 +38,15 @@ from filestore.schema.schema_store import SchemaStore, new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, MissingTableError
+from lsm.errors import (
+    ConflictError,
+    CorruptDataError,
+    DatabaseExistsError,
+    InvalidInputError,
+    MissingDatabaseError,
+    MissingTableError,
+    TableExistsError,
+)
 from lsm.nearest_names import close_names, did_you_mean
 
 if TYPE_CHECKING:
@@ -94,12 +102,12 @@ class FileCatalog:
         """The file system of the warehouse."""
         return self._io
 
-    def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Create a database.
 
         Args:
             name: of the database.
-            ignore_if_exists: do nothing where there is such a database.
+            if_not_exists: do nothing where there is such a database.
 
         Raises:
             InvalidInputError: there is such a database, or the name cannot be one.
@@ -109,8 +117,8 @@ class FileCatalog:
         try:
             self._tables.add_database(name)
         except ConflictError as error:
-            if not ignore_if_exists:
-                raise InvalidInputError(
+            if not if_not_exists:
+                raise DatabaseExistsError(
                     f"database exists already: database={name} path={self._tables.database_path(name)}"
                 ) from error
 
@@ -123,18 +131,20 @@ class FileCatalog:
         check_name("database", name)
         return self._tables.has_database(name)
 
-    def drop_database(self, name: str, *, cascade: bool = False, ignore_if_missing: bool = False) -> None:
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Remove a database.
 
         Args:
             name: of the database.
             cascade: drop its tables too.
-            ignore_if_missing: do nothing where there is no such database.
+            if_exists: do nothing where there is no such database.
+
+        The directory goes with all that is in it where it is the warehouse's own; elsewhere only if it is empty.
 
         Raises:
             InvalidInputError: there is no such database, or it has tables and ``cascade`` is false.
         """
-        if not self._has_database(name, ignore_if_missing=ignore_if_missing):
+        if not self._has_database(name, if_exists=if_exists):
             return
         tables = self.list_tables(name)
         if tables and not cascade:
@@ -145,7 +155,10 @@ class FileCatalog:
             self.drop_table(f"{name}.{table}")
         path = self._tables.database_path(name)
         self._tables.remove_database(name)
-        self._io.delete_tree(path)
+        if path == database_below(self.warehouse, name):
+            self._io.delete_tree(path)
+        else:  # a place that a row of the catalog names: nothing is deleted there but the tables that it had
+            self._io.delete_empty_directory(path)
 
     def create_table(
         self,
@@ -156,7 +169,7 @@ class FileCatalog:
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
-        ignore_if_exists: bool = False,
+        if_not_exists: bool = False,
     ) -> FileTable:
         """Create a table, atomically.
 
@@ -167,10 +180,10 @@ class FileCatalog:
             partition_by: columns, in directory order; a primary key must contain them.
             options: options of the table.
             comment: comment of the table.
-            ignore_if_exists: return the existing table, whatever its schema.
+            if_not_exists: return the existing table, whatever its schema.
 
         Returns:
-            The new table, or with ``ignore_if_exists`` the existing one.
+            The new table, or with ``if_not_exists`` the existing one.
 
         Raises:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
@@ -225,8 +238,8 @@ class FileCatalog:
                 return self.table(name)
         elif not self._tables.has_table(*name.split(".")) or self.table_path(name) != root:
             raise self.places.taken(name, root)
-        if not ignore_if_exists:
-            raise InvalidInputError(f"table exists already: table={name} path={root}")
+        if not if_not_exists:
+            raise TableExistsError(f"table exists already: table={name} path={root}")
         return self.table(name)
 
     def table(
@@ -249,7 +262,7 @@ class FileCatalog:
         """
         name, branch = agreed_branch(name, branch)
         (database, table), root = name.split("."), (place := self.places.find(name)).path
-        self._has_database(database, ignore_if_missing=False)
+        self._has_database(database, if_exists=False)
         if not self._tables.has_table(database, table):
             raise self._no_such_table(name, root)
         try:
@@ -281,11 +294,11 @@ class FileCatalog:
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
-        self._has_database(database, ignore_if_missing=False)
+        self._has_database(database, if_exists=False)
         paths, is_listed = self._tables.table_paths(database), self.places.is_listed
         return [each for each in sorted(paths) if not each.startswith(_DROPPED) and is_listed(database, paths[each])]
 
-    def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a table and all its files.
 
         An interrupted drop leaves files, but no table: in a hidden directory, or, where directories cannot be renamed,
@@ -294,10 +307,10 @@ class FileCatalog:
 
         Args:
             name: ``db.table``.
-            ignore_if_missing: do nothing where there is no such table.
+            if_exists: do nothing where there is no such table.
 
         Raises:
-            InvalidInputError: there is no such table.
+            InvalidInputError: there is no such table, or it is where its opener allows none to be deleted.
         """
         from filestore.layout.leftovers import is_what_a_drop_leaves
 
@@ -309,7 +322,7 @@ class FileCatalog:
         # What an interrupted drop left has no schema, and perhaps no name any more.
         if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
             self._tables.remove_table(database, table, root)
-            if not ignore_if_missing:
+            if not if_exists:
                 raise MissingTableError(f"no such table: table={name} path={root}")
             return
         if not self._tables.owns_files(database, table):
@@ -317,25 +330,34 @@ class FileCatalog:
             return
         if not has_schema and not is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
+        self.places.check_is_allowed(name, place)
         outside = self.places.outside(name, root)
-        self._remove(place, paths, database, table)
+        is_removed = self._remove(place, paths, database, table)
         self.places.remove_outside(outside)
+        if not (is_removed or if_exists):
+            raise MissingTableError(f"no such table, it was dropped meanwhile: table={name} path={root}")
 
-    def _remove(self, place: TablePlace, paths: TablePaths, database: str, table: str) -> None:
-        """Remove the directory of a table, and its name; see ``drop_table``."""
+    def _remove(self, place: TablePlace, paths: TablePaths, database: str, table: str) -> bool:
+        """Remove the directory of a table, and its name; see ``drop_table``.
+
+        Returns: False: another user has moved the directory away since it was found.
+        """
         from filestore.layout.leftovers import clear_dropped
 
-        root = place.path
+        root, is_moved = place.path, True
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
             parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"
-            self._io.move_directory(root, f"{parent}/{prefix}{self._names.uuid()}")
+            try:
+                self._io.move_directory(root, f"{parent}/{prefix}{self._names.uuid()}")
+            except FileNotFoundError:
+                is_moved = False
             if place.is_own:
                 clear_dropped(self._io, parent, prefix)  # while the name is there, what is left is found
             if not self.places.has_table(root):
                 self._tables.remove_table(database, table, root)
             clear_dropped(self._io, parent, prefix)
-            return
+            return is_moved
         self._io.delete_tree(paths.schema_dir)
         while (ids := SchemaStore(self._io, paths).ids()) and 0 not in ids:
             self._io.delete_tree(paths.schema_dir)  # a change of the schema came in between; a new table begins with 0
@@ -343,6 +365,7 @@ class FileCatalog:
         self._tables.remove_table(database, table, root)
         if not self.places.has_table(root):
             self._io.delete_tree(root)
+        return True
 
     def forgot_unfinished(self, name: str) -> bool:
         """Remove a name whose own path has no such table; another table at that path stays.
@@ -356,9 +379,10 @@ class FileCatalog:
         place, (database, table) = self.places.find(name), name.split(".")
         if not place.is_own or self.places.has_noted(place):
             return False
-        if not self.places.has_table(place.path) and is_what_a_drop_leaves(self._io.list_names(place.path)):
-            self._io.delete_tree(place.path)
-        clear_dropped(self._io, place.path.rpartition("/")[0], f"{_DROPPED}{table}-")
+        if self.places.is_of_opener(place):
+            if not self.places.has_table(place.path) and is_what_a_drop_leaves(self._io.list_names(place.path)):
+                self._io.delete_tree(place.path)
+            clear_dropped(self._io, place.path.rpartition("/")[0], f"{_DROPPED}{table}-")
         self._tables.remove_table(database, table, place.path)
         return True
 
@@ -407,9 +431,9 @@ class FileCatalog:
         check_spelling("table", new_name)
         if not self.table_exists(name):
             raise MissingTableError(f"no such table: table={name} path={source}")
-        self._has_database(new_name.split(".")[0], ignore_if_missing=False)
+        self._has_database(new_name.split(".")[0], if_exists=False)
         if self.table_exists(new_name):
-            raise InvalidInputError(f"table exists already: table={new_name} path={target}")
+            raise TableExistsError(f"table exists already: table={new_name} path={target}")
         can_move = isinstance(self._io, MovesDirectories)
         move = partial(move_directory, self._io, source, target) if can_move and not stays else None
         if stays and can_move:
@@ -431,7 +455,7 @@ class FileCatalog:
             raise InvalidInputError(f"{fact}: table={new_name} path={target}") from error
         # where a drop came in between, what moved is what a late writer has left
         if not self.places.has_table(self.table_path(new_name)):
-            self.drop_table(new_name, ignore_if_missing=True)
+            self.drop_table(new_name, if_exists=True)
             raise MissingTableError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
     @property
@@ -485,11 +509,13 @@ class FileCatalog:
         """Directory of a table, whether it exists or not. Raises: as ``TablePlaces.find``."""
         return self.places.find(name).path
 
-    def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
-        if (exists := self.database_exists(name)) or ignore_if_missing:
+    def _has_database(self, name: str, *, if_exists: bool) -> bool:
+        if (exists := self.database_exists(name)) or if_exists:
             return exists
         known = self.list_databases()
         near = did_you_mean(name, known)
         if not known and not self._io.is_directory(self.warehouse):
             near = " cause=there is no such directory fix='check the warehouse, or create a table in it'"
-        raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
+        raise MissingDatabaseError(
+            f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}"
+        )

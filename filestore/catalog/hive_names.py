@@ -14,7 +14,7 @@ from filestore.catalog.hive_tables import ZONED, follow_schema, given_back, is_p
 from filestore.catalog.table_names import TablePlace, database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import Clock
-from filestore.layout.file_names import is_inside
+from filestore.io.places import is_inside
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import walk
 from lsm.errors import ConflictError, InvalidInputError, MissingTableError

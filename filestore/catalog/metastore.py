@@ -47,8 +47,7 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
     if uri is None:
         raise InvalidInputError("metastore=jdbc needs a database: fix='set uri=sqlite:////path/of/file'")
     from filestore.catalog.sql_database import SqlDatabase  # SQLAlchemy takes its time to import
-    from filestore.catalog.sql_lock import SqlLockFactory
-    from filestore.catalog.sql_names import SqlNames
+    from filestore.catalog.sql_names import SqlLockFactory, SqlNames
 
     database = SqlDatabase.of(uri, user=options.jdbc_user, password=options.jdbc_password)
     key = options.catalog_key
@@ -75,10 +74,9 @@ def _hive(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metast
 
     if options.uri is None:
         raise InvalidInputError("metastore=hive needs a Hive metastore: fix='set uri=thrift://host:9083'")
-    from filestore.catalog.hive_lock import HiveLockFactory
     from filestore.catalog.hive_metastore import HiveMetastore
     from filestore.catalog.hive_names import HiveNames
-    from filestore.catalog.hive_registry import HiveRegistry
+    from filestore.catalog.hive_registry import HiveLockFactory, HiveRegistry
 
     metastore, user = HiveMetastore.of(options.uri), hadoop_user()
     factory = HiveLockFactory(
@@ -90,9 +88,7 @@ def _hive(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metast
     )
     names = HiveNames(metastore=metastore, root=warehouse.root, user=user, clock=clock)
     return Metastore(
-        names=names,
-        lock_factory=factory if _locks(options, warehouse) else None,
-        registry=HiveRegistry(names=names),
+        names=names, lock_factory=factory if _locks(options, warehouse) else None, registry=HiveRegistry(names=names)
     )
 
 

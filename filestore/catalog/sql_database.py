@@ -77,12 +77,7 @@ class SqlDatabase:
 
     @classmethod
     def of(
-        cls,
-        uri: str,
-        *,
-        user: str | None = None,
-        password: str | None = None,
-        dialects: Sequence[str] = DIALECTS,
+        cls, uri: str, *, user: str | None = None, password: str | None = None, dialects: Sequence[str] = DIALECTS
     ) -> "SqlDatabase":
         """The database at an address.
 

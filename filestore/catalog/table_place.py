@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 from filestore.catalog.table_names import DATABASE_SUFFIX, TableNames, TablePlace, check_name
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO
+from filestore.io.places import allowed_roots, is_below, is_inside, local_path
 from filestore.layout.branch_state import main_branch
-from filestore.layout.file_names import EXTERNAL_OPTIONS, allowed_roots, is_inside, local_path
+from filestore.layout.file_names import EXTERNAL_OPTIONS
 from filestore.layout.links import LinksOut
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths, escape_path
 from filestore.manifest.new_file_paths import own_directories
@@ -72,12 +73,26 @@ class TablePlaces:
         check_name("database", parts[0])
         place, allowed = self.names.place(*parts), self.options.external_paths_allowed
         LinksOut(self.io, self.warehouse, allowed).check(place.path)
-        if not place.is_own or self.names.is_trusted or is_allowed(place.path, allowed):
-            return place
+        if not self.names.is_trusted:
+            self.check_is_allowed(name, place)
+        return place
+
+    def is_of_opener(self, place: TablePlace) -> bool:
+        """Whether the opener has said that tables may be in a place: by the warehouse, or by an option.
+
+        Trusted names name places to read and write, and no directory to delete.
+        """
+        is_usual = not place.is_own and (self.warehouse == "/" or is_below(place.path, [self.warehouse]))
+        return is_usual or is_allowed(place.path, self.options.external_paths_allowed)
+
+    def check_is_allowed(self, name: str, place: TablePlace) -> None:
+        """Refuse a place of a table that its opener does not allow. Raises: InvalidInputError naming the option."""
+        if self.is_of_opener(place):
+            return
         raise InvalidInputError(
             f"the table lies outside of the warehouse, where its opener allows no files: table={name} "
-            f"path={place.path} option={_ALLOWED} allowed={allowed} fix='open it by a catalog with "
-            f"{_ALLOWED}={place.path}, if you trust the place'"
+            f"path={place.path} option={_ALLOWED} allowed={self.options.external_paths_allowed} "
+            f"fix='open it by a catalog with {_ALLOWED}={place.path}, if you trust the place'"
         )
 
     def of_new(self, name: str, options: Mapping[str, str] | None) -> TablePlace:

@@ -17,6 +17,7 @@ from filestore.io.object_clients import (
     StoreSettings,
 )
 from filestore.io.object_store import ObjectStorageIO, check_library
+from filestore.layout.links import real_roots
 from filestore.options.catalog_options import CatalogOptions, from_environment
 from lsm.errors import InvalidInputError
 from lsm.secret_names import shown_address
@@ -62,7 +63,7 @@ def open_warehouse(
         return Warehouse(root=root, io=HdfsIO(client=_web_hdfs(root, options, environment), root=root))
     parts = urlsplit(root)
     if not parts.netloc:
-        return Warehouse(root=root, io=LocalFileIO())
+        return Warehouse(root=root, io=LocalFileIO(allowed=real_roots(options.external_paths_allowed)))
     check_library(parts.scheme)
     settled = CatalogOptions.parse({**options.given, **from_environment(options.given, environment)})
     return Warehouse(root=root, io=ObjectStorageIO(settings=_settings(parts.scheme, parts.netloc, settled)))

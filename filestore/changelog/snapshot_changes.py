@@ -211,7 +211,7 @@ def _stored_changes(
         changes = diff_by_key(states, split.partition, sides, columns, keys=keys, ignored=ignored)
     else:
         changes = diff_by_file(states, split.partition, (split.before, split.after), _in_order(store, names))
-    schema = pa.schema([store.schema.arrow_field(name) for name in names])
+    schema = store.schema.arrow_schema_of(names)
     # A difference also reads files of an earlier snapshot, so a missing file may belong to either.
     of_one = nullcontext() if split.before else naming_missing_files(store.snapshots, store.name, split.snapshot_id)
     with of_one:
@@ -276,7 +276,7 @@ def numbers_follow(
 def _changelog_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     name = snapshot.changelog_manifest_list
     assert name is not None
-    with naming_missing_files(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.ref):
         manifests = store.manifests.read_list(name, snapshot.changelog_manifest_list_size)
         return [entry for each in manifests for entry in store.manifests.read_manifest(each)]
 

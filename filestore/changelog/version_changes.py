@@ -15,13 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.changelog.equal_rows import without_equal_rows
-from filestore.changelog.snapshot_changes import (
-    ChangeSplit,
-    numbers_follow,
-    plan_changes,
-    plan_diff,
-    read_changes,
-)
+from filestore.changelog.snapshot_changes import ChangeSplit, numbers_follow, plan_changes, plan_diff, read_changes
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.read.split_read import BucketFiles
@@ -270,7 +264,7 @@ def _read_together(store: TableStore, split: VersionSplit) -> Iterator[Versioned
         files=split.files,
         deleted=read_deletion_vectors(store, vectors),
     )
-    schema = pa.schema([store.schema.arrow_field(name) for name in names])
+    schema = store.schema.arrow_schema_of(names)
     with naming_missing_files(store.snapshots, store.name, split.last_version):
         for runs in files.sections():
             for table in files.merged(runs, names, drop_deletes=True, instead=by_version):

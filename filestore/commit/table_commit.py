@@ -51,6 +51,7 @@ from filestore.snapshot.snapshot import EMPTY_TABLE, CommitKind, Snapshot, Snaps
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.retry import LostRaceError, retrying
+from lsm.undo import undoing_unless_visible
 
 PartitionTest = Callable[[bytes], bool]
 
@@ -128,15 +129,12 @@ class TableCommit:
             raise InvalidInputError("compacted files in a data commit: use commit_compaction for them")
         return self._run(_Request(kind=CommitKind.APPEND, committable=committable))
 
-    def commit_compaction(
-        self, messages: Sequence[CommitMessage], *, base: SnapshotRef, identifier: int = BATCH_IDENTIFIER
-    ) -> CommitResult:
+    def commit_compaction(self, messages: Sequence[CommitMessage], *, base: SnapshotRef) -> CommitResult:
         """Replace compacted files.
 
         Args:
             messages: what was read and what was written instead.
             base: the snapshot in which the compaction found its inputs.
-            identifier: of the snapshot.
 
         Raises:
             ConflictError: another writer removed an input: abandon the compaction, see ``discard``.
@@ -145,7 +143,7 @@ class TableCommit:
         """
         if any(each.new_files for each in messages):
             raise InvalidInputError("new files in a compaction commit: use commit for them")
-        committable = Committable(identifier=identifier, messages=messages, base=base)
+        committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base=base)
         return self._run(_Request(kind=CommitKind.COMPACT, committable=committable))
 
     def commit_distribution(self, messages: Sequence[CommitMessage], *, base: SnapshotRef) -> CommitResult:
@@ -386,7 +384,7 @@ class TableCommit:
         if request.only_after not in (None, newest):
             raise ConflictError(
                 f"another writer committed meanwhile: table={self._table.name} planned_on={request.only_after} "
-                f"newest={newest}"
+                f"newest={newest} fix=run it again"
             )
 
     def _unknown(self, request: _Request, snapshot: Snapshot) -> OutcomeUnknownError:
@@ -399,3 +397,15 @@ class TableCommit:
         for path in paths:
             with suppress(FluvialError, OSError):  # an orphan costs space only
                 self._table.io.delete(path)
+
+
+def replace_compacted(
+    store: TableStore, messages: Sequence[CommitMessage], base: SnapshotRef, check: Callable[[], object] = lambda: None
+) -> CommitResult:
+    """``TableCommit.commit_compaction`` by a commit user of its own. Raises: as there.
+
+    The new files are deleted when nothing is visible, as after a ConflictError; after an OutcomeUnknownError they stay.
+    """
+    with undoing_unless_visible(lambda: discard(store, messages)):
+        commit = TableCommit(store, store.new_commit_user(), history_start=base.id, check=check)
+        return commit.commit_compaction(messages, base=base)

@@ -4,40 +4,145 @@ A task reads the files that it names and nothing else, so it can be sent to anot
 visible is decided when it is committed: if another writer removed one of its inputs meanwhile, the result is deleted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
+
+import pyarrow as pa
 
 from filestore.cluster.row_order import RowOrder
 from filestore.commit.committable import discard
-from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.commit.table_commit import CommitResult, replace_compacted
 from filestore.compact.append import check_may_order, concatenate, pick_appended
 from filestore.compact.attempts import attempt, worth_trying
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
-from filestore.compact.merge_tree import LevelMerge
 from filestore.compact.old_rows import OldRows, find_old_rows
 from filestore.compact.postpone import distribute
 from filestore.compact.strategy import compaction_strategy
-from filestore.compact.task import CompactionTask, TaskFiles
+from filestore.compact.task import CompactionTask, TaskFiles, is_small
 from filestore.index.deletion_vector_changes import change_index, deleted_row_counts
-from filestore.index.deletion_vectors import read_deletion_vectors
+from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.index_manifest import index_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry, vectors_of
 from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.options.table_options import TableOptions
+from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
-from filestore.scan.row_expiry import RowExpiry, may_expire
+from filestore.scan.row_expiry import RowExpiry, may_expire, not_expired
 from filestore.scan.snapshot_files import live_files_of_partitions
-from filestore.schema.merge_engine import resets_on_delete
+from filestore.schema.merge_engine import has_whole_rows, newest_row_is_whole, resets_on_delete
 from filestore.snapshot.lost_files import MissingFileError, lost_file
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
 from lsm.levels import Levels, SortedRun
 from lsm.retry import retrying
-from lsm.undo import undoing, undoing_unless_visible
+from lsm.undo import undoing
+
+# ---- Compacting tables with a key: sorted files are merged, and a file that nothing overlaps only moves to its new
+# level
+# Source: Paimon ``MergeTreeCompactTask``.
+
+
+MergeSection = list[SortedRun]
+"""Runs that overlap each other, and no run of another section."""
+
+
+class LevelMerge:
+    """One task on sorted files, section by section in key order.
+
+    A section of one file that is large enough only moves to its new level. All others wait for their neighbours, so
+    that they are rewritten together into files of full size.
+    """
+
+    def __init__(
+        self, files: TaskFiles, changelog: CompactionChangelog | None, *, deleted: Mapping[str, Positions], old: OldRows
+    ) -> None:
+        """Prepare to merge.
+
+        Args:
+            files: of the task.
+            changelog: gets what changes; None: there is none.
+            deleted: rows of the task's files that are in deletion vectors.
+            old: rows of other files that are merged with them.
+        """
+        self._store = files.store
+        self._task = files.task
+        self._files = files
+        self._changelog = changelog
+        self._deleted = deleted
+        self._inputs = BucketFiles(
+            table=files.store,
+            partition=files.task.partition,
+            bucket=files.task.bucket,
+            files=(*files.task.files, *old.merged),
+            deleted=deleted,
+            chosen={file.file_name: old.positions[file.file_name] for file in old.merged},
+        )
+        self._by_name = {file.file_name: file for file in self._inputs.files}
+        self._waiting: list[MergeSection] = []
+
+    def run(self) -> None:
+        """Merge everything; the files that are removed and added are then in ``TaskFiles``."""
+        for section in self._inputs.sections():
+            file = self._first_file(section)
+            if len(section) == 1 and not is_small(file, self._store.options) and not self._must_rewrite(file):
+                self._rewrite_waiting()
+                self._move(section)
+            else:
+                self._waiting.append(section)
+        self._rewrite_waiting()
+
+    def _rewrite_waiting(self) -> None:
+        sections, self._waiting = self._waiting, []
+        inputs = [self._by_name[each.file_name] for section in sections for run in section for each in run.files]
+        if len(inputs) == 1 and not self._must_rewrite(inputs[0]):
+            self._move(sections[0])
+        elif inputs:
+            outputs = self._files.write(chain.from_iterable(map(self._merged, sections)))
+            self._files.before += [file for file in inputs if file.file_name not in self._inputs.chosen]
+            self._files.after += outputs
+
+    def _move(self, section: MergeSection) -> None:
+        """Take the only file of a section to the output level as it is."""
+        file = self._first_file(section)
+        if self._changelog and self._changelog.covers(file):
+            self._changelog.read_through(self._merged(section))
+        if file.level != self._task.output_level:
+            self._files.before.append(file)
+            self._files.after.append(replace(file, level=self._task.output_level))
+
+    def _merged(self, section: MergeSection) -> Iterator[pa.Table]:
+        """The rows of a section; the changelog has no rows that are too old either."""
+        rows = self._inputs.merged(
+            section,
+            self._store.schema.column_names,
+            drop_deletes=self._task.drops_deletes,
+            instead=self._changelog.recording if self._changelog else None,
+        )
+        return (not_expired(self._store, each, self._task.expiry_moment_ms) for each in rows)
+
+    def _must_rewrite(self, file: DataFileMeta) -> bool:
+        """Whether all files are rewritten, or this one has deletes, old rows or deleted rows that must not stay."""
+        task = self._task
+        if task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0):
+            return True
+        if may_expire(self._store, [file], task.expiry_moment_ms):
+            return True
+        threshold = self._store.options.compaction_delete_ratio_threshold
+        if task.reason in (CompactionReason.FORCED, CompactionReason.DELETE_RATIO):
+            threshold = 0.0
+        return bool(len(self._deleted.get(file.file_name, NO_POSITIONS)) > threshold * file.row_count)
+
+    def _first_file(self, section: MergeSection) -> DataFileMeta:
+        return self._by_name[section[0].files[0].file_name]
+
+
+# ---- Carrying out compactions: what a strategy picked, as tasks that may run anywhere, and the files they leave
+
 
 _MOST_ATTEMPTS: Final = 3
 
@@ -96,7 +201,7 @@ def _run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
     with undoing(undo), _explained(store, task):
         deleted = read_deletion_vectors(store, vectors_of((*task.files, *task.lookup_files), task.indexes))
         old = OldRows()
-        if task.deletes_old_rows:
+        if task.merges_old_rows:
             old = find_old_rows(store, task, deleted, emits_changes=changelog is not None)
         if store.has_key:
             LevelMerge(rewrite, changelog, deleted=deleted, old=old).run()
@@ -104,7 +209,8 @@ def _run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
             concatenate(rewrite, deleted=deleted)
         changes = changelog.close() if changelog else []
         gone = {file.file_name for file in rewrite.before} - {file.file_name for file in rewrite.after}
-        index = change_index(store, task.partition, task.bucket, task.indexes, removed=gone, positions=old.positions)
+        positions = old.positions if task.deletes_old_rows else {}
+        index = change_index(store, task.partition, task.bucket, task.indexes, removed=gone, positions=positions)
     return replace(
         _message(task, rewrite.before, rewrite.after),
         changelog_files=tuple(changes),
@@ -210,9 +316,7 @@ def _compact(
             messages = _run_tasks(store, tasks, stop_ms, progress)
         if not messages:
             return CompactionOutcome()
-        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
-        with undoing_unless_visible(lambda: discard(store, messages)):
-            committed = commit.commit_compaction(messages, base=live.ref)
+        committed = replace_compacted(store, messages, live.ref)
         progress(len(tasks), len(tasks))
         return CompactionOutcome(messages=tuple(messages), committed=committed)
 
@@ -254,8 +358,9 @@ def _pick(
     known = known_level(store.options, unit, levels)
     # Readers of a table with deletion vectors do not merge: every older row is in one, and no delete above level 0.
     has_vectors = store.options.deletion_vectors_enabled
+    merges_old = has_vectors or (has_whole_rows(store.options) and not newest_row_is_whole(store.options))
     drops_deletes = has_vectors or unit.drops_deletes(levels)
-    look_up_from = 1 if has_vectors else known
+    look_up_from = 1 if merges_old else known
     looked_up = () if look_up_from is None else files_to_look_up(unit, levels, look_up_from)
     task = CompactionTask(
         partition=key.partition,
@@ -271,6 +376,7 @@ def _pick(
         rewrites_all=rewrites_all,
         read_cost=merge_cost(levels),
         indexes=indexes,
+        merges_old_rows=merges_old,
         deletes_old_rows=has_vectors,
         expiry_moment_ms=moment_ms if drops_deletes else None,
     )
@@ -324,5 +430,5 @@ def _changelog(store: TableStore, task: CompactionTask) -> CompactionChangelog |
         bucket=task.bucket,
         level=task.output_level,
         known_level=task.known_level,
-        lookup_files=() if task.deletes_old_rows else task.lookup_files,  # else old rows take part in the merge
+        lookup_files=() if task.merges_old_rows else task.lookup_files,  # else old rows take part in the merge
     )

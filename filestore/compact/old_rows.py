@@ -1,9 +1,9 @@
 """The older rows of keys that a compaction brings up from level 0, in files that it leaves as they are.
 
-With deletion vectors readers do not merge: above level 0 all rows of a key but one are in a deletion vector. The rows
-found here get there when the compaction is committed. Where the older row counts for the newer one (merge engines that
-fold rows, a row that is newer in spite of its file, a changelog with the old values), it takes part in the merge, which
-writes the row that results. Only keys are read, of the row groups in their span.
+Readers do not merge rows above level 0 (``has_whole_rows``). With deletion vectors all rows of a key there but one are
+in a deletion vector: the rows found here get there when the compaction is committed. Where the older row counts for
+the newer one (merge engines that fold rows, a row that is newer in spite of its file, a changelog with the old values),
+it takes part in the merge, which writes the row that results. Only keys are read, of the row groups in their span.
 Source: Paimon ``LookupLevels`` and ``BucketedDvMaintainer``.
 """
 
@@ -20,6 +20,7 @@ from filestore.datafile.row_positions import positions_of_keys
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions
 from filestore.manifest.entries import DataFileMeta
 from filestore.read.split_read import BucketFiles
+from filestore.schema.merge_engine import newest_row_is_whole
 from filestore.table_store import TableStore
 from filestore.types.binary_row import encode_row
 from lsm.keys.key_groups import one_chunk
@@ -30,7 +31,7 @@ _KEYS_AT_ONCE: Final = 4 << 20  # of new rows; more are looked up in several rou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldRows:
-    """Rows that are deleted by what a compaction writes elsewhere."""
+    """Rows that are replaced by what a compaction writes elsewhere."""
 
     positions: Mapping[str, Positions] = field(default_factory=dict)  # by file name; none of them was deleted before
     merged: tuple[DataFileMeta, ...] = ()  # files of which only these rows take part in the merge, and their keys
@@ -77,13 +78,7 @@ def find_old_rows(
 
 def _is_just_older(store: TableStore, file: DataFileMeta, oldest_new: int) -> bool:
     """Whether new rows replace those of a file without a look at them."""
-    options = store.options
-    return (
-        options.merge_engine == "deduplicate"
-        and not options.sequence_fields
-        and not options.ignore_delete
-        and file.max_sequence_number < oldest_new
-    )
+    return newest_row_is_whole(store.options) and file.max_sequence_number < oldest_new
 
 
 def _new_keys(store: TableStore, task: CompactionTask, new: Sequence[DataFileMeta]) -> Iterator[pa.Table]:

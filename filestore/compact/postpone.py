@@ -34,18 +34,12 @@ class Distribution:
     row_count: int  # that had waited
 
 
-def distribute(
-    store: TableStore,
-    *,
-    keep: Callable[[BucketKey], bool] = lambda _: True,
-    budget_bytes: int | None = None,
-) -> Distribution | None:
+def distribute(store: TableStore, *, keep: Callable[[BucketKey], bool] = lambda _: True) -> Distribution | None:
     """Move postponed rows to their buckets; None when there are none.
 
     Args:
         store: with postponed buckets.
         keep: whether a partition's rows, addressed by its bucket -2, are to be looked at.
-        budget_bytes: memory of the writer.
 
     Raises:
         ConflictError: another writer did it meanwhile, or wrote into these buckets: run it again.
@@ -60,7 +54,7 @@ def distribute(
         counts = live.partition_total_buckets()
         for key in waiting:
             count = counts.get(key.partition) or store.options.postpone_default_bucket_num
-            written += _distributed(_with_buckets(store, count), live, key, budget_bytes)
+            written += _distributed(_with_buckets(store, count), live, key)
     gone = [_gone(key, live.files(key)) for key in waiting]
     commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
     with undoing_unless_visible(lambda: discard(store, written)):
@@ -69,12 +63,11 @@ def distribute(
     return Distribution(committed=done, messages=(*gone, *written), row_count=rows)
 
 
-def _distributed(store: TableStore, live: LiveFiles, key: BucketKey, budget_bytes: int | None) -> list[CommitMessage]:
+def _distributed(store: TableStore, live: LiveFiles, key: BucketKey) -> list[CommitMessage]:
     """Level-0 files of one partition, in the buckets that the table has there."""
     writer = TableWrite(
         TableView(store),
         max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
-        budget_bytes=budget_bytes,
         takes_stored_rows=True,
         takes_old_rows=True,
     )

@@ -4,9 +4,8 @@ from typing import Any, Final
 
 from filestore.options.table_options import TableOptions
 from lsm.compaction.compaction import CompactionStrategy
-from lsm.compaction.early_full import EarlyFullCompaction, OffPeakHours
 from lsm.compaction.leveled import LeveledCompaction
-from lsm.compaction.universal import UniversalCompaction
+from lsm.compaction.universal import EarlyFullCompaction, OffPeakHours, UniversalCompaction
 
 _HOUR_MS: Final = 3_600_000
 

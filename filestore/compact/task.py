@@ -36,7 +36,8 @@ class CompactionTask:
     rewrites_all: bool = False  # no file only moves
     read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
     indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
-    deletes_old_rows: bool = False  # rows of the looked-up files that new ones replace go to deletion vectors
+    merges_old_rows: bool = False  # rows of the looked-up files with keys of level 0 are merged with what is there
+    deletes_old_rows: bool = False  # and go to deletion vectors
     expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
     deaths: int = 0  # attempts on these files that killed their process
     order: RowOrder | None = None  # that the rows get; None: their order stays
@@ -67,6 +68,7 @@ class CompactionTask:
             "rewritesAll": self.rewrites_all,
             "readCost": self.read_cost,
             "indexes": [entry.to_json() for entry in self.indexes],
+            "mergesOldRows": self.merges_old_rows,
             "marksOldRows": self.deletes_old_rows,
             "expiryMomentMs": self.expiry_moment_ms,
             "deaths": self.deaths,
@@ -92,6 +94,7 @@ class CompactionTask:
             rewrites_all=body["rewritesAll"],
             read_cost=body["readCost"],
             indexes=tuple(IndexManifestEntry.from_json(entry) for entry in body["indexes"]),
+            merges_old_rows=body["mergesOldRows"],
             deletes_old_rows=body["marksOldRows"],
             expiry_moment_ms=body["expiryMomentMs"],
             deaths=body["deaths"],

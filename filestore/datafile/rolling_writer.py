@@ -17,7 +17,7 @@ from filestore.format.statistics import ColumnRange, key_stats, value_stats
 from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, written_blooms
 from filestore.io.file_io import Clock, NameSource
 from filestore.io.held_files import NewFiles
-from filestore.layout.file_names import local_path
+from filestore.io.places import local_path
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.new_file_paths import NewFilePaths
 from filestore.options.table.common import MIB

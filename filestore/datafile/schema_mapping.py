@@ -109,7 +109,8 @@ def map_schema(
 
 
 def _column(source: DataField | None, target: DataField) -> ColumnMapping:
-    return ColumnMapping(source=source, target=target, is_same=source is not None and _same(source.type, target.type))
+    is_same = source is not None and (source is target or _same(source.type, target.type))
+    return ColumnMapping(source=source, target=target, is_same=is_same)
 
 
 def map_ranges(

@@ -17,6 +17,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.column_options import renamed_in_options
 from filestore.schema.column_paths import ColumnPath, path_text
 from filestore.schema.file_fields import map_parts
+from filestore.schema.merge_engine import has_whole_rows
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import widens
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType
@@ -29,6 +30,11 @@ _FOLDING: Final[tuple[Option[Any], ...]] = (
     TableOptions.sequence_field_sort_order,
     TableOptions.ignore_delete,
     TableOptions.fields_default_aggregate_function,
+)
+_LOOKING_UP: Final[tuple[Option[Any], ...]] = (
+    TableOptions.changelog_producer,
+    TableOptions.force_lookup,
+    TableOptions.deletion_vectors_enabled,
 )
 _NOT_FOLDING: Final = frozenset({FieldOptions.stats_mode.key})
 
@@ -44,6 +50,8 @@ def folding_changes(then: TableSchema, now: TableSchema) -> tuple[str, ...]:
         return ()
     before = _by_new_names(then, now)
     found = list(_option_changes(before, now, _FOLDING))
+    if has_whole_rows(then.table_options) != has_whole_rows(now.table_options):
+        found += _option_changes(before, now, _LOOKING_UP)
     added = {field.name for field in now.fields} - {field.name for field in before.fields}
     old, new = _field_options(before, added), _field_options(now, added)
     found += [_change(key, old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
@@ -93,7 +101,7 @@ def _shape(then: TableSchema, now: TableSchema) -> Iterator[str]:
         for key, option in TableOptions.declared.items()
         if option.is_immutable and key not in _COMPARED_OTHERWISE and not key.startswith("log.")
     ]
-    yield from _option_changes(then, now, [*fixed, *(_LAYOUT if then.partition_keys else ())])
+    yield from _option_changes(_by_new_names(then, now), now, [*fixed, *(_LAYOUT if then.partition_keys else ())])
 
 
 def _ids(schema: TableSchema, columns: Sequence[str]) -> list[int]:

@@ -6,8 +6,9 @@ from typing import Final
 from filestore.evolution.schema_change import SchemaChange, apply_changes
 from filestore.layout.branch_state import is_hidden
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.scan.live_files import LiveFiles
 from filestore.scan.row_expiry import check_expiry
-from filestore.schema.merge_engine import check_merging
+from filestore.schema.merge_engine import check_merging, has_whole_rows, newest_row_is_whole
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
@@ -80,7 +81,27 @@ def _next_version(
         check_merging(after, after.table_options)
         check_expiry(after, after.table_options)
         _check_branches(store, newest, after)
+        _check_levels(store, newest, after)
     return newest, after
+
+
+def _check_levels(store: TableStore, before: TableSchema, after: TableSchema) -> None:
+    """Raises: InvalidInputError when rows that lie on several levels would be folded otherwise."""
+    old, new = before.table_options, after.table_options
+    folds_alike = has_whole_rows(old) == has_whole_rows(new) or (newest_row_is_whole(old) and newest_row_is_whole(new))
+    if folds_alike or not before.primary_keys:
+        return
+    live = LiveFiles.latest(store)
+    for key in live.buckets():
+        levels = {run.level for run in live.levels(key).runs if run.level}
+        if len(levels) > 1:
+            keys = ("changelog-producer", "force-lookup", "deletion-vectors.enabled")
+            now = " ".join(f"{each}={new.texts_by_key().get(each)}" for each in keys)
+            raise InvalidInputError(
+                "rows above level 0 would count otherwise, as compactions look up the older ones either before this "
+                f"change or after it: table={store.name} bucket={key.bucket} levels={sorted(levels)} {now} "
+                "fix='compact the table fully first'"
+            )
 
 
 def _check_branches(store: TableStore, before: TableSchema, after: TableSchema) -> None:

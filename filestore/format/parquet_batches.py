@@ -25,6 +25,7 @@ from lsm.byte_sizes import release_after, rows_within
 
 _VALUE_BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "INT96": 8}
 _VARIABLE: Final = "BYTE_ARRAY"
+_PLAIN: Final = frozenset({pa.string(), pa.binary()})  # types of columns
 _OFFSET_BYTES: Final = 4  # of a text or an index into a dictionary
 _DICTIONARY_BYTES: Final = 5 * MIB // 4  # writers give a dictionary up at a megabyte: a larger chunk holds plain values
 _INDEX_BYTES: Final = 2.5
@@ -104,14 +105,14 @@ class _Leaf:
 
 
 def _leaves(file: pq.ParquetFile, names: Sequence[str]) -> list[_Leaf]:
-    wanted, arrow = set(names), file.schema_arrow
-    found = []
-    for index in range(len(file.schema)):
-        column = file.schema.column(index)
+    wanted, stored, found = set(names), file.schema, []
+    plain = {field.name for field in file.schema_arrow if field.name in wanted and field.type in _PLAIN}
+    for index in range(len(stored)):
+        column = stored.column(index)
         path = column.path
-        if not any(outer in wanted for outer in accumulate(path.split("."), "{}.{}".format)):
+        if path not in wanted and not any(outer in wanted for outer in accumulate(path.split("."), "{}.{}".format)):
             continue
-        is_plain = path in wanted and arrow.field(path).type in (pa.string(), pa.binary())
+        is_plain = path in plain
         variable = column.physical_type == _VARIABLE
         size = None if variable else _VALUE_BYTES.get(column.physical_type) or column.length
         found.append(_Leaf(index, size, path if is_plain and variable else None))

@@ -130,6 +130,8 @@ def truncate_range(part: ColumnRange, data_type: DataType, length: int) -> Colum
         upper = part.max if len(part.max) <= length else _next_bytes(part.max[:length])
     else:
         return part
+    if upper is part.max and len(part.min) <= length:
+        return part
     return _without_bounds(part) if upper is None else replace(part, min=part.min[:length], max=upper)
 
 

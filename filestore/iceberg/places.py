@@ -9,8 +9,9 @@ from typing import Final
 import orjson
 
 from filestore.io.file_io import FileIO
+from filestore.io.places import allowed_roots, is_inside
 from filestore.layout.branch_names import on_branch_name, split_branch
-from filestore.layout.file_names import allowed_roots, checked_name, is_inside
+from filestore.layout.file_names import checked_name
 from filestore.layout.locations import absolute_path
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, REST_CATALOG, TABLE_LOCATION

@@ -83,14 +83,7 @@ class VisibleFiles:
     def changes_of(
         self, before: Snapshot, snapshot: Snapshot, delta: Iterable[ManifestEntry], at: CommitId
     ) -> FileChanges:
-        """The changes of a snapshot to its predecessor.
-
-        Args:
-            before: the snapshot before.
-            snapshot: the next one.
-            delta: its entries.
-            at: its name in Iceberg.
-        """
+        """The changes of a snapshot to its predecessor."""
         store, changes = self._store, FileChanges()
         gone: dict[str, ManifestEntry] = {}
         new: dict[str, ManifestEntry] = {}

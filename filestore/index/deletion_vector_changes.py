@@ -62,11 +62,7 @@ def change_index(
 
 
 def copy_index(
-    store: TableStore,
-    partition: bytes,
-    bucket: int,
-    entries: Sequence[IndexManifestEntry],
-    names: Mapping[str, str],
+    store: TableStore, partition: bytes, bucket: int, entries: Sequence[IndexManifestEntry], names: Mapping[str, str]
 ) -> tuple[IndexManifestEntry, ...]:
     """Copy the vectors of copied files for their copies.
 

@@ -5,15 +5,17 @@ is read, as is one with an index of unknown kind.
 Source: Paimon DataFileIndexWriter, FileIndexEvaluator, FileIndexOptions.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from filestore.hashing.xxhash import Hashes, column_hashes, has_hash
-from filestore.index.bloom_filter import BloomFilter
 from filestore.index.container import Indexes, pack_indexes, unpack_indexes
 from filestore.io.file_io import FileIO
 from filestore.manifest.entries import DataFileMeta
@@ -22,7 +24,72 @@ from filestore.predicate.predicate import And, Compare, CompareOp, Constant, In,
 from filestore.schema.index_options import _COLUMNS_KEY, BLOOM, BloomColumn, bloom_columns
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, arrow_type
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError
+
+# ---- Bloom filters over 64-bit hashes: false positives, but no false negatives. Source: Paimon BloomFilter64
+
+
+_COUNT_BYTES: Final = 4
+_BATCH_HASHES: Final = 262_144  # bounds the memory for bit positions
+_MAX_BITS: Final = 2**31 - 8
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BloomFilter:
+    """The bits, and the number of bits per hash."""
+
+    bits: npt.NDArray[np.uint8]  # 8 per byte, lowest first
+    hash_count: int
+
+    @classmethod
+    def empty(cls, *, items: int, false_positive_rate: float) -> "BloomFilter":
+        """An empty filter.
+
+        Args:
+            items: expected number of distinct hashes.
+            false_positive_rate: expected rate with that many hashes; between 0 and 1, exclusive.
+        """
+        wanted = int(-items * math.log(false_positive_rate) / math.log(2) ** 2)
+        bit_count = min(wanted + 8 - wanted % 8, _MAX_BITS)
+        hash_count = max(1, math.floor(bit_count / items * math.log(2) + 0.5))
+        return cls(bits=np.zeros(bit_count // 8, np.uint8), hash_count=hash_count)
+
+    def add(self, hashes: Hashes) -> None:
+        """Add (n,) hashes."""
+        for first in range(0, len(hashes), _BATCH_HASHES):
+            flags = np.zeros(len(self.bits) * 8, np.bool_)
+            flags[self._places(hashes[first : first + _BATCH_HASHES]).ravel()] = True
+            np.bitwise_or(self.bits, np.packbits(flags, bitorder="little"), out=self.bits)
+
+    def may_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """(n,) False where a hash was definitely never added."""
+        places = self._places(hashes)
+        found: npt.NDArray[np.bool_] = ((self.bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1).all(axis=0)
+        return found
+
+    def to_bytes(self) -> bytes:
+        """The number of bits per hash, big-endian, then the bits."""
+        return self.hash_count.to_bytes(_COUNT_BYTES, "big") + self.bits.tobytes()
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> "BloomFilter":
+        """Parse the result of ``to_bytes``, or of Paimon. Raises: CorruptDataError."""
+        count = int.from_bytes(body[:_COUNT_BYTES], "big", signed=True)
+        if len(body) <= _COUNT_BYTES or count < 1:
+            raise CorruptDataError(f"bloom filter is truncated or corrupt: size_bytes={len(body)} hash_count={count}")
+        return cls(bits=np.frombuffer(body, np.uint8, offset=_COUNT_BYTES), hash_count=count)
+
+    def _places(self, hashes: Hashes) -> npt.NDArray[np.int32]:
+        """(hash_count, n) bit positions, from both halves of the hashes in wrapping 32-bit arithmetic, as in Java."""
+        low = hashes.astype(np.uint32).view(np.int32)
+        high = (hashes >> np.uint64(32)).astype(np.uint32).view(np.int32)
+        factors = np.arange(1, self.hash_count + 1, dtype=np.int32)[:, None]
+        mixed = low + factors * high
+        return np.where(mixed < 0, ~mixed, mixed) % np.int32(len(self.bits) * 8)
+
+
+# ---- File indexes of a table: built while a data file is written, used before one is opened
+
 
 INDEX_SUFFIX: Final = ".index"
 _BATCH_ITEMS: Final = 1_048_576  # hashes buffered before counting

@@ -23,7 +23,7 @@ def index_files(store: TableStore, snapshot: Snapshot | None) -> list[IndexManif
     """The live index files of a snapshot."""
     if snapshot is None or snapshot.index_manifest is None:
         return []
-    with naming_missing_files(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.ref):
         entries = store.manifests.read_index_manifest(snapshot.index_manifest)
     return [entry for entry in entries if entry.kind is EntryKind.ADD]
 

@@ -4,6 +4,7 @@ A local directory does not need it, since exclusive creation is safe there. On a
 system without hard links, publishers must exclude each other. Source: FLIP-188, "Catalog lock"; Paimon CatalogLock.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -125,7 +126,15 @@ class FileLock:
 
     def _try_acquire(self) -> int | None:
         """The locked file; None when another holder has it, or it was deleted with its table before it was locked."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise InvalidInputError(
+                f"the lock of a table is a link, which no writer makes: file={self._path} "
+                "option=commit.lock value=file fix='look who made it, and delete it'"
+            ) from error
         with undoing(lambda: os.close(descriptor)), suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):

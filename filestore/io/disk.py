@@ -4,12 +4,15 @@ import ctypes
 import errno
 import os
 import pwd
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
-from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
+from filestore.io.places import is_inside
+from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from lsm.undo import undoing
 
 T = TypeVar("T")
 
@@ -17,7 +20,9 @@ _HERE: Final = -100  # AT_FDCWD: paths are not below an open directory
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE
 _NOT_KNOWN: Final = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV)
 _ANY_MODE: Final = 0o666  # as the process masks it
-_NAME_BYTES: Final = 255  # of one name, on the usual file systems
+NAME_BYTES: Final = 255  # of one name, on the usual file systems
+MOST_BYTES: Final = 2 << 30  # of a file that is read whole: manifests have 8 MiB, the index of a bucket 4 bytes a key
+_KINDS: Final = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
 class DirectoryGoneError(UnavailableError, FileNotFoundError):
@@ -69,7 +74,7 @@ def unavailable(action: str, path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise InvalidInputError(
-                f"a name is too long for the file system: action={action} path={path} most_bytes={_NAME_BYTES} "
+                f"a name is too long for the file system: action={action} path={path} most_bytes={NAME_BYTES} "
                 "fix='use a shorter name, or partition by shorter values'"
             ) from error
         if isinstance(error, PermissionError):
@@ -87,6 +92,69 @@ def _user() -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+def check_link(path: str, target: str, allowed: Sequence[str]) -> None:
+    """Refuse a link that leads out of the table to where its opener allows no files.
+
+    Args:
+        path: the link.
+        target: its real place.
+        allowed: real paths of the directories that the opener allows; the root directory is none.
+
+    Raises: InvalidInputError naming the option that allows it.
+    """
+    if is_inside(target, allowed):
+        return
+    raise InvalidInputError(
+        f"a link leads out of the table to where who opens it allows no files: path={path} target={target} "
+        f"option=external-paths.allowed value={','.join(allowed) or None} "
+        f"fix='set the catalog option external-paths.allowed={target} if you trust the table'"
+    )
+
+
+def check_kind(path: str, mode: int) -> None:
+    """Refuse what no writer makes in a table's directory, and what may let a reader wait permanently.
+
+    Args:
+        path: of a file, a link, or a directory.
+        mode: its ``st_mode``.
+
+    Raises: CorruptDataError.
+    """
+    kind = _KINDS.get(stat.S_IFMT(mode))
+    if kind is not None:
+        raise CorruptDataError(
+            f"what lies in a table's directory is no file, and nothing is read of it: path={path} kind={kind} "
+            "fix='look who made it, delete it, and restore the file of this name'"
+        )
+
+
+def open_file(path: str, flags: int) -> int:
+    """Open a file or directory that is no link, without waiting for who writes to a pipe: a descriptor.
+
+    Raises: OSError: as ``os.open``, ELOOP for a link; CorruptDataError, see ``check_kind``.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # of a socket
+            check_kind(path, os.lstat(path).st_mode)
+        raise
+    with undoing(lambda: os.close(descriptor)):
+        check_kind(path, os.fstat(descriptor).st_mode)
+    return descriptor
+
+
+def read_bounded(path: str, file: BinaryIO) -> bytes:
+    """The contents of an opened file. Raises: CorruptDataError for one that is larger than any that is read whole."""
+    size = os.fstat(file.fileno()).st_size
+    if size > MOST_BYTES:
+        raise CorruptDataError(
+            f"a file is too large to be one of a table's metadata: path={path} bytes={size} most={MOST_BYTES} "
+            "fix='look who made it, and restore the file of this name'"
+        )
+    return file.read()
 
 
 def make_directories(path: str) -> None:

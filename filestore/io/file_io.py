@@ -7,9 +7,10 @@ tests can fail any single operation and control the time. Paths are plain absolu
 import errno
 import os
 import shutil
+import stat
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol, runtime_checkable
@@ -17,11 +18,15 @@ from typing import Final, Protocol, runtime_checkable
 import pyarrow as pa
 
 from filestore.io.disk import (
+    check_kind,
+    check_link,
     exchange,
     in_directory,
     link_new,
     make_directories,
     making,
+    open_file,
+    read_bounded,
     sync_directory,
     unavailable,
     write_synced,
@@ -206,12 +211,42 @@ _SETTLED_NS: Final = 2_000_000_000
 
 
 class LocalFileIO:
-    """POSIX files. Exclusive creation uses ``link(2)``, which never overwrites an existing file."""
+    """POSIX files. Exclusive creation uses ``link(2)``, which never overwrites an existing file.
+
+    A file that is a link is read where it leads to one below its own directory, or below those that its opener allows:
+    else who may write in a table's directory could name any file of its readers. See ``check_link``.
+    """
+
+    _allowed: Sequence[str] = ()
+
+    def __init__(self, *, allowed: Sequence[str] = ()) -> None:
+        """Where links of files may lead to: real paths of directories."""
+        self._allowed = allowed
 
     def read_bytes(self, path: str) -> bytes:
-        """The contents of a file. Raises: FileNotFoundError."""
-        with unavailable("read", path), open(path, "rb") as file:
-            return file.read()
+        """The contents of a file.
+
+        Raises: FileNotFoundError; InvalidInputError for a link, see ``check_link``; CorruptDataError for what is no
+            file, see ``check_kind`` and ``read_bounded``.
+        """
+        with unavailable("read", path), open(path, "rb", opener=self._opened) as file:
+            return read_bounded(path, file)
+
+    def _opened(self, path: str, flags: int) -> int:
+        """Open a file: without a call for links, as the system refuses them."""
+        try:
+            return open_file(path, flags)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        return open_file(self._target(path), flags)
+
+    def _target(self, path: str) -> str:
+        """The real place of a link. Raises: InvalidInputError, see ``check_link``."""
+        target, own = os.path.realpath(path), os.path.realpath(os.path.dirname(path))
+        if not target.startswith(f"{own}/"):
+            check_link(path, target, self._allowed)
+        return target
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory of this name exists."""
@@ -222,8 +257,13 @@ class LocalFileIO:
         return os.path.isdir(path)
 
     def is_link(self, path: str) -> bool:
-        """Whether the path is a symbolic link, which leads out of the table."""
-        return os.path.islink(path)
+        """Whether the path is a symbolic link, which leads out of the table. Raises: CorruptDataError."""
+        try:
+            mode = os.lstat(path).st_mode
+        except (OSError, ValueError):  # ValueError: no file has such a name
+            return False
+        check_kind(path, mode)
+        return stat.S_ISLNK(mode)
 
     def size_bytes(self, path: str) -> int:
         """Size of a file. Raises: FileNotFoundError."""
@@ -374,13 +414,22 @@ class LocalFileIO:
         """Delete an empty directory; False when it is missing or not empty."""
         try:
             os.rmdir(path)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: no directory has such a name
             return False
         return True
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Random-access reader. Raises: FileNotFoundError."""
+        """Random-access reader.
+
+        Raises: FileNotFoundError; InvalidInputError for a link, see ``check_link``; CorruptDataError, see
+            ``check_kind``.
+        """
         with unavailable("open", path):
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                path = self._target(path)
+                mode = os.lstat(path).st_mode
+            check_kind(path, mode)
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> pa.NativeFile:

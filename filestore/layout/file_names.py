@@ -8,15 +8,15 @@ decoded, and paths outside of the table only count below the places that who ope
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
+from filestore.io.places import allowed_roots, is_inside, local_path
 from lsm.errors import InvalidInputError
 
 _NAME: Final = re.compile(r"[^/\x00-\x1f\x7f]+")
 EXTERNAL_OPTIONS: Final = ("data-file.external-paths", "global-index.external-path")
 _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK"})
-_LOCAL: Final = re.compile(r"^file:/*(?=/)")
 
 
 def checked_name(text: object) -> str:
@@ -46,11 +46,6 @@ def relative_path(text: object) -> str:
     return "/".join(map(checked_name, text.split("/")))
 
 
-def local_path(path: str) -> str:
-    """A path as this program opens it: Java names local files by ``file:`` and one or three slashes."""
-    return _LOCAL.sub("", path)
-
-
 def external_roots(allowed: str | None) -> tuple[str, ...]:
     """The directories outside of tables in which their files may lie: its opener's word, with commas between them.
 
@@ -71,29 +66,6 @@ def check_inner(directory: str, root: str, allowed: str | None) -> None:
             f"the data of a table is outside of its directory: option=data-file.path-directory value={directory!r} "
             f"path={place} fix='open it by a catalog with external-paths.allowed={place}, if you trust the table'"
         )
-
-
-def is_inside(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path is one of these directories, or below one; see ``is_below``."""
-    return is_below(f"{path.rstrip('/')}/", roots)
-
-
-def allowed_roots(text: str | None) -> list[str]:
-    """The directories of an option, which has commas between them; none where it is not given."""
-    return [root.strip() for root in (text or "").split(",") if root.strip()]
-
-
-def is_below(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path lies in one of these directories, by its text: without ``.`` and ``..``."""
-    parts = local_path(path).split("/")
-    if not path or any(part in {".", ".."} or _has_controls(part) for part in parts):
-        return False
-    places = (local_path(root).rstrip("/") for root in roots)
-    return any(local_path(path).startswith(f"{place}/") for place in places if place)
-
-
-def _has_controls(part: str) -> bool:
-    return part != "" and _NAME.fullmatch(part) is None
 
 
 def check_spelling(kind: str, name: str) -> None:

@@ -2,9 +2,14 @@
 
 import os
 
+from filestore.io.disk import check_link
 from filestore.io.file_io import FileIO
-from filestore.layout.file_names import allowed_roots, is_inside, local_path
-from lsm.errors import InvalidInputError
+from filestore.io.places import allowed_roots, is_inside, local_path
+
+
+def real_roots(allowed: str | None) -> list[str]:
+    """Real paths of the directories that an opener allows, see ``check_link``."""
+    return [os.path.realpath(local_path(each)) for each in allowed_roots(allowed)]
 
 
 class LinksOut:
@@ -41,10 +46,5 @@ class LinksOut:
         """
         self.directory(path.rpartition("/")[0])
         target = self.target(path)
-        if target is not None and not is_inside(target, [os.path.realpath(local_path(each)) for each in
-                                                         allowed_roots(self._allowed)]):  # fmt: skip
-            raise InvalidInputError(
-                f"a link leads out of the table to where who opens it allows no files: path={path} target={target} "
-                f"option=external-paths.allowed value={self._allowed} "
-                f"fix='set the catalog option external-paths.allowed={target} if you trust the table'"
-            )
+        if target is not None:
+            check_link(path, target, real_roots(self._allowed))

@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from filestore.io.file_io import FileIO
-from filestore.layout.branch_state import (
-    Operation,
-    Work,
-    read_work,
-    replace_seal,
-    seal,
-    seal_of_main,
-    unseal,
-)
+from filestore.layout.branch_state import Operation, Work, read_work, replace_seal, seal, seal_of_main, unseal
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from lsm.errors import ConflictError
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.commit.committable import discard
-from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.commit.table_commit import CommitResult, replace_compacted
 from filestore.datafile.data_file import read_data_file
 from filestore.index.container import Indexes, pack_indexes, unpack_indexes
 from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, index_file_of, indexed_fields
@@ -18,7 +18,7 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.index_options import BLOOM, BloomColumn, bloom_columns
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
-from lsm.undo import undoing, undoing_unless_visible
+from lsm.undo import undoing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,9 @@ def write_indexes(store: TableStore, *, keep: Callable[[BucketKey], bool] = lamb
                     made.setdefault(key, []).append((file, indexed))
     if not made:
         return IndexedFiles()
-    messages = _messages(store, live, made)
-    with undoing_unless_visible(lambda: discard(store, messages)):
-        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
-        committed = commit.commit_compaction(messages, base=live.ref)
+    committed = replace_compacted(store, _messages(store, live, made), live.ref)
     return IndexedFiles(
-        partitions=len({key.partition for key in made}),
-        files=sum(map(len, made.values())),
-        committed=committed,
+        partitions=len({key.partition for key in made}), files=sum(map(len, made.values())), committed=committed
     )
 
 

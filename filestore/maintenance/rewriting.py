@@ -3,7 +3,7 @@
 Each is a single commit, which fails with a conflict if another writer changed the same files concurrently.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from filestore.changelog.snapshot_changes import changelog_level
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
-from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.commit.table_commit import CommitResult, TableCommit, replace_compacted
 from filestore.compact.upgrade import compact_to_top
 from filestore.evolution.older_states import folding_changes, obstacles
 from filestore.index.deletion_vector_changes import change_index, copy_index
@@ -32,6 +32,7 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError
+from lsm.retry import retrying
 from lsm.undo import undoing, undoing_unless_visible
 
 RESTORED_KEY: Final = "fluvial.restored"
@@ -124,10 +125,7 @@ def rescale(
         )
         for key in keys
     ]
-    commit = TableCommit(rescaled, store.new_commit_user(), history_start=live.snapshot_id)
-    with undoing_unless_visible(lambda: discard(rescaled, outputs)):
-        done = commit.commit_compaction([*inputs, *outputs], base=live.ref)
-    return done, len(partitions)
+    return replace_compacted(rescaled, [*inputs, *outputs], live.ref), len(partitions)
 
 
 def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
@@ -135,6 +133,9 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
     Files of differing partitions are copied under new names, because names of deleted files must not be reused. The
     commit records what it restored, so repeating it while it is the newest has no effect.
+
+    It follows exactly the snapshot that it was compared with: a partition that was as wanted may have other rows behind
+    a later one. So where another writer was faster, it is compared again, and the copies of before serve.
 
     Returns:
         The commit, and the replaced partitions.
@@ -145,47 +146,79 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
             rows; the message names the changes.
         SnapshotExpiredError: the tag that kept its files was deleted in the meantime; nothing changed.
     """
-    latest, old = store.snapshots.latest(), LiveFiles(store, wanted)
-    partitions = partitions_to_restore(store, wanted)
-    if latest is not None and is_restored(latest, wanted):
-        return CommitResult(snapshot=latest, already_committed=True), []
+    copies = _Copies(store, wanted)
+    with undoing_unless_visible(copies.discard):
+        done, partitions = retrying(
+            lambda: _restored_once(store, wanted, copies),
+            attempts=store.options.commit_max_retries + 1,
+            backoff=store.commit_backoff,
+        )
+        copies.discard(but=partitions)
+    return done, partitions
+
+
+def _restored_once(store: TableStore, wanted: Snapshot, copies: "_Copies") -> tuple[CommitResult, list[bytes]]:
+    """One attempt. Raises: ConflictError: another writer was faster."""
+    latest = store.snapshots.latest()
+    partitions = _differing(store, wanted, latest)
     if latest is None or not partitions:
-        return CommitResult(snapshot=latest), []
-    restored = [key for key in old.all_buckets() if key.partition in partitions]
-    messages: list[CommitMessage] = []
-    reading = naming_missing_files(store.snapshots, store.name, wanted.id)  # its tag may be deleted meanwhile
-    with reading, undoing(lambda: discard(store, messages)):
-        indexes = deletion_indexes(store, wanted)
-        for key in restored:
-            total = old.total_buckets(key) or store.options.bucket
-            messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
-            names: dict[str, str] = {}
-            for file in old.files(key):
-                copied = copy_data_file(store, key, file)
-                names[file.file_name] = copied.file_name
-                messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
-            vectors = copy_index(store, key.partition, key.bucket, indexes.get(key, ()), names)
-            messages[-1] = replace(messages[-1], index_after=vectors)
-        messages = [
-            replace(each, index_after=(*each.index_after, *_copy_hash_index(store, wanted, each))) for each in messages
-        ]
-    changes = ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE
+        is_done = latest is not None and is_restored(latest, wanted)
+        return CommitResult(snapshot=latest, already_committed=is_done), []
     committable = Committable(
         identifier=BATCH_IDENTIFIER,
-        messages=messages,
+        messages=copies.of(partitions),
         properties={RESTORED_KEY: wanted.delta_manifest_list},
-        changes=changes,
+        changes=ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE,
     )
     commit = TableCommit(store, store.new_commit_user(), history_start=latest.id)
-    replaced = frozenset(partitions)
-    with undoing_unless_visible(lambda: discard(store, messages)):
-        done = commit.overwrite(committable, replaces=replaced.__contains__)
+    done = commit.overwrite(committable, replaces=frozenset(partitions).__contains__, only_after=latest.id)
     return done, partitions
+
+
+class _Copies:
+    """Copies of the files of one snapshot, of each partition once."""
+
+    def __init__(self, store: TableStore, wanted: Snapshot) -> None:
+        self._store, self._wanted, self._old = store, wanted, LiveFiles(store, wanted)
+        self._made: dict[bytes, list[CommitMessage]] = {}
+
+    def of(self, partitions: Iterable[bytes]) -> list[CommitMessage]:
+        """Those of some partitions; what is missing is copied. Raises: SnapshotExpiredError; then no copy is left."""
+        store, wanted = self._store, self._wanted
+        new = {*partitions} - self._made.keys()
+        with naming_missing_files(store.snapshots, store.name, wanted.ref), undoing(self.discard):
+            indexes = deletion_indexes(store, wanted) if new else {}
+            for key in (each for each in self._old.all_buckets() if each.partition in new):
+                self._copy(key, indexes.get(key, ()))
+        return [each for partition in partitions for each in self._made.get(partition, ())]
+
+    def _copy(self, key: BucketKey, vectors: Sequence[IndexManifestEntry]) -> None:
+        store, old = self._store, self._old
+        total = old.total_buckets(key) or store.options.bucket
+        made = self._made.setdefault(key.partition, [])
+        made.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
+        names: dict[str, str] = {}
+        for file in old.files(key):
+            copied = copy_data_file(store, key, file)
+            names[file.file_name] = copied.file_name
+            made[-1] = replace(made[-1], new_files=(*made[-1].new_files, copied))
+        made[-1] = replace(made[-1], index_after=copy_index(store, key.partition, key.bucket, vectors, names))
+        hashes = _copy_hash_index(store, self._wanted, made[-1])
+        made[-1] = replace(made[-1], index_after=(*made[-1].index_after, *hashes))
+
+    def discard(self, *, but: Collection[bytes] = ()) -> None:
+        """Delete those that no snapshot has: all, but those of some partitions."""
+        gone = [partition for partition in self._made if partition not in but]
+        discard(self._store, [each for partition in gone for each in self._made.pop(partition)])
 
 
 def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
     """The partitions that ``restore`` would replace. Raises: InvalidInputError when it is not possible."""
-    latest, newest, then = store.snapshots.latest(), store.schemas.latest(), store.schemas.read(wanted.schema_id)
+    return _differing(store, wanted, store.snapshots.latest())
+
+
+def _differing(store: TableStore, wanted: Snapshot, latest: Snapshot | None) -> list[bytes]:
+    newest, then = store.schemas.latest(), store.schemas.read(wanted.schema_id)
     if latest is None or newest is None:
         return []
     _check_same_rows(store, wanted, obstacles(then, newest), newest.id)
@@ -263,8 +296,7 @@ def remove_lost_files(store: TableStore, lost: LostFiles) -> CommitResult:
                 index_after=change.after,
             )
         )
-    commit = TableCommit(store, store.new_commit_user(), history_start=lost.ref.id)
-    return commit.commit_compaction(messages, base=lost.ref)
+    return replace_compacted(store, messages, lost.ref)
 
 
 def _rows(store: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:

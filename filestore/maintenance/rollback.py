@@ -64,13 +64,12 @@ class RollbackPlan:
     elsewhere: frozenset[LiveReference] = frozenset()  # of other branches, which may share what is removed
 
 
-def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = True) -> RollbackPlan:
+def plan_rollback(store: TableStore, target: Snapshot) -> RollbackPlan:
     """Plan the rollback to a snapshot, without effects; of a table with a log only later tags go.
 
     Args:
         store: the table, on the branch to roll back.
         target: a snapshot of that branch, or one kept by a tag.
-        with_files: also find the files to delete.
 
     Raises:
         InvalidInputError: it is not possible: a branch or savepoint is newer than the target.
@@ -103,11 +102,10 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
         )
     removed = _newest_first(store, [*later, *left_over(store, later)])
     removals = tuple(Removal(reference=reference, snapshot=snapshot) for reference, snapshot in removed)
-    if with_files:
-        kept = [reference for reference in live if reference not in later]
-        if store.snapshots.find_ref(target.ref) is None:
-            kept.append(_reference_to(store, target))
-        removals = with_unused_files(store, target, removals, kept)
+    kept = [reference for reference in live if reference not in later]
+    if store.snapshots.find_ref(target.ref) is None:
+        kept.append(_reference_to(store, target))
+    removals = with_unused_files(store, target, removals, kept)
     return RollbackPlan(
         target=target,
         target_tag=None if store.snapshots.find_ref(target.ref) is not None else target_tag,

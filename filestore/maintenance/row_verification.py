@@ -94,13 +94,7 @@ def _problems(store: TableStore, key: BucketKey, file: DataFileMeta, path: str) 
     fields = [each for each in schema.fields if has_order(each.type)]
     ranges, read = RangeCollector(fields), _Read()
     for rows in read_data_file(
-        store.io,
-        path,
-        file,
-        file_schema=schema,
-        read_schema=schema,
-        columns=schema.column_names,
-        with_system=has_key,
+        store.io, path, file, file_schema=schema, read_schema=schema, columns=schema.column_names, with_system=has_key
     ):
         rows.validate(full=True)
         ranges.add(pa.Table.from_batches([rows]))

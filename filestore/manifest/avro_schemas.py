@@ -38,7 +38,7 @@ _STATS: Final[Sequence[tuple[str, Any]]] = (
     ("_NULL_COUNTS", _nullable({"type": "array", "items": _nullable("long")})),
 )
 
-_FILE: Final = _record(
+FILE_SCHEMA: Final = _record(
     "record__FILE",
     (
         ("_FILE_NAME", "string"),
@@ -72,7 +72,7 @@ MANIFEST_SCHEMA: Final = _root(
         ("_PARTITION", "bytes"),
         ("_BUCKET", "int"),
         ("_TOTAL_BUCKETS", "int"),
-        ("_FILE", _FILE),
+        ("_FILE", FILE_SCHEMA),
     )
 )
 

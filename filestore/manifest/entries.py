@@ -5,12 +5,14 @@ Source: Paimon DataFileMeta, ManifestEntry, SimpleStats.
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from filestore.format.simple_stats import SimpleStats
-from filestore.layout.file_names import checked_name, checked_names, local_path
+from filestore.io.places import local_path
+from filestore.layout.file_names import checked_name, checked_names
+from filestore.manifest.record_files import UNKNOWN_FIELDS, UnknownField, values_of
 from lsm.errors import CorruptDataError
 
 MANIFEST_VERSION: Final = 2
@@ -47,6 +49,7 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
+    unknown: tuple[UnknownField, ...] = field(default=(), compare=False)  # of its record, by a later version of Paimon
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict for messages between processes: bytes as base64, without None values."""
@@ -57,6 +60,8 @@ class DataFileMeta:
                 body[name] = [_base64(value.min_values), _base64(value.max_values), value.null_counts]
             elif value is not None:
                 body[name] = _base64(value) if isinstance(value, bytes) else value
+        if self.unknown:
+            body["unknown"] = [each.to_json() for each in self.unknown]
         return body
 
     @classmethod
@@ -79,6 +84,7 @@ class DataFileMeta:
                     given[name] = tuple(given[name])
             checked_name(given["file_name"])
             given["extra_files"] = checked_names(given.get("extra_files") or ())
+            given["unknown"] = tuple(map(UnknownField.from_json, given.get("unknown", ())))
             return cls(**given)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"data file description cannot be decoded: error={error!r}") from error
@@ -115,6 +121,7 @@ class DataFileMeta:
             "_EXTERNAL_PATH": self.external_path,
             "_FIRST_ROW_ID": self.first_row_id,
             "_WRITE_COLS": None if self.write_cols is None else list(self.write_cols),
+            **values_of(self.unknown),
         }
 
     @classmethod
@@ -145,6 +152,7 @@ class DataFileMeta:
             external_path=get("_EXTERNAL_PATH"),
             first_row_id=get("_FIRST_ROW_ID"),
             write_cols=_tuple(get("_WRITE_COLS")),
+            unknown=get(UNKNOWN_FIELDS, ()),
         )
 
 
@@ -169,6 +177,7 @@ class ManifestEntry:
     bucket: int
     total_buckets: int  # bucket count that the bucket was computed with; -1 for an unbucketed table
     file: DataFileMeta
+    unknown: tuple[UnknownField, ...] = field(default=(), compare=False)  # beside the file, likewise
 
     @property
     def identity(self) -> FileIdentity:
@@ -193,6 +202,7 @@ class ManifestEntry:
             "_BUCKET": self.bucket,
             "_TOTAL_BUCKETS": self.total_buckets,
             "_FILE": self.file.to_avro(),
+            **values_of(self.unknown),
         }
 
     @classmethod
@@ -205,6 +215,7 @@ class ManifestEntry:
             bucket=record["_BUCKET"],
             total_buckets=record["_TOTAL_BUCKETS"],
             file=DataFileMeta.from_avro(record["_FILE"]),
+            unknown=record.get(UNKNOWN_FIELDS, ()),
         )
 
 
@@ -235,7 +246,7 @@ def check_version(record: Mapping[str, Any], expected: int) -> None:
         raise ValueError(f"version is {record['_VERSION']} instead of {expected}{advice}")
 
 
-_FIELD_NAMES: Final = tuple(field.name for field in fields(DataFileMeta))
+_FIELD_NAMES: Final = tuple(each.name for each in fields(DataFileMeta) if each.name != "unknown")
 _KINDS: Final[Mapping[int, EntryKind]] = {int(kind): kind for kind in EntryKind}
 
 

@@ -93,6 +93,7 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
         external_path=values("_EXTERNAL_PATH"),
         first_row_id=values("_FIRST_ROW_ID"),
         write_cols=_shared(values("_WRITE_COLS")),
+        unknown=_unknown(columns, rows, 1),
     )
     kinds = tuple(EntryKind)
     return made_objects(
@@ -103,7 +104,15 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
         bucket=columns.buckets[rows].tolist(),
         total_buckets=columns.total_buckets[rows].tolist(),
         file=files,
+        unknown=_unknown(columns, rows, 0),
     )
+
+
+def _unknown(columns: EntryColumns, rows: IndexArray, part: int) -> Iterable[Any]:
+    """What is not known here of each entry (0), or of its file (1)."""
+    if not columns.unknown:
+        return repeat(())
+    return [columns.unknown.get(row, ((), ()))[part] for row in rows.tolist()]
 
 
 def made_objects(made_class: type[T], count: int, /, **attributes: Iterable[Any]) -> list[T]:

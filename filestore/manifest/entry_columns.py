@@ -4,11 +4,11 @@ Entries become objects only when they are asked for, see ``entry_building``. The
 those of a manifest whose schema is another one are encoded once more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 import numpy as np
@@ -21,7 +21,7 @@ from filestore.format.avro_blocks import read_encoded
 from filestore.manifest.avro_schemas import MANIFEST_SCHEMA
 from filestore.manifest.avro_walk import PADDING, Column, EncodedBytes, Lists, Numbers, Spans, flat_fields, walk_records
 from filestore.manifest.entries import MANIFEST_VERSION, EntryKind, ManifestEntry
-from filestore.manifest.record_files import is_avro
+from filestore.manifest.record_files import UnknownField, is_avro
 from lsm.keys.words import BoolArray, IndexArray
 
 _Places = NDArray[np.int32] | NDArray[np.int64]  # wide where the bytes are many
@@ -60,6 +60,10 @@ _WANTED: Final = (
 )
 
 
+UnknownByRow: TypeAlias = Mapping[int, tuple[tuple[UnknownField, ...], tuple[UnknownField, ...]]]
+"""What a later version of Paimon notes of some entries: of the entry, and of its file."""
+
+
 class ByteSpans(NamedTuple):
     """Values as (n,) places in the bytes of a manifest, of their first byte and behind their last."""
 
@@ -91,6 +95,7 @@ class EntryColumns:
     key_lows: ByteSpans  # BinaryRow of the lowest values of the key columns
     key_highs: ByteSpans
     is_plain: BoolArray  # without extra files, embedded index and external path: no other has its name
+    unknown: "UnknownByRow" = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -132,6 +137,7 @@ class Encoded:
 
     count: int
     body: bytes
+    unknown: UnknownByRow = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -158,7 +164,13 @@ def encoded_of_entries(entries: Sequence[ManifestEntry]) -> Encoded:
     buffer = BytesIO()
     for entry in entries:
         fastavro.schemaless_writer(buffer, _PARSED, entry.to_avro())
-    return Encoded(len(entries), buffer.getvalue())
+    return Encoded(len(entries), buffer.getvalue(), unknown_of(entries))
+
+
+def unknown_of(entries: Sequence[ManifestEntry]) -> UnknownByRow:
+    """What is not known here of entries, by their place."""
+    both = ((entry.unknown, entry.file.unknown) for entry in entries)
+    return {row: each for row, each in enumerate(both) if each != ((), ())}
 
 
 def entry_columns_of(given: Sequence[Encoded]) -> EntryColumns | None:
@@ -176,11 +188,16 @@ def entry_columns_of(given: Sequence[Encoded]) -> EntryColumns | None:
         return None
     places = np.append(starts[chosen], size)
     bounds = np.cumsum([len(each.body) for each in given])
+    firsts = [0, *np.cumsum([each.count for each in given]).tolist()]
+    unknown = {
+        first + row: kept for first, each in zip(firsts, given, strict=False) for row, kept in each.unknown.items()
+    }
     if (places[np.cumsum([each.count for each in given])] != bounds).any():
         return None
     if count < len(starts):
         columns = {name: _taken(column, chosen) for name, column in columns.items()}
-    return _made(body, places, columns)
+    made = _made(body, places, columns)
+    return replace(made, unknown=unknown) if unknown else made
 
 
 def columns_of_entries(entries: Sequence[ManifestEntry]) -> EntryColumns:
@@ -191,7 +208,7 @@ def columns_of_entries(entries: Sequence[ManifestEntry]) -> EntryColumns:
     columns, found_ends, is_bad = _read(body, ends[:-1])
     if is_bad.any() or (found_ends != ends[1:]).any():
         raise ValueError("entries are not read as they were encoded")
-    return _made(body, ends, columns)
+    return replace(_made(body, ends, columns), unknown=unknown_of(entries))
 
 
 def _read(body: EncodedBytes, starts: IndexArray) -> tuple[dict[str, Column], IndexArray, BoolArray]:

@@ -6,12 +6,13 @@ Source: Paimon ManifestFileMeta, IndexManifestEntry.
 import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from filestore.format.simple_stats import SimpleStats
 from filestore.layout.file_names import checked_name
 from filestore.manifest.entries import MANIFEST_VERSION, DataFileMeta, EntryKind, ManifestEntry, check_version
+from filestore.manifest.record_files import UNKNOWN_FIELDS, UnknownField, values_of
 from filestore.types.binary_row import decode_row, encode_row
 from filestore.types.data_types import DataType
 
@@ -38,6 +39,7 @@ class ManifestFileMeta:
     max_row_id: int | None = None
     total_buckets: int | None = None  # of all its entries, by pypaimon 2.1
     extra_files: tuple[str, ...] | None = None  # beside the manifest, likewise: carried on, not read
+    unknown: tuple[UnknownField, ...] = field(default=(), compare=False)  # by a later version of Paimon: carried on
 
     @property
     def file_names(self) -> tuple[str, ...]:
@@ -62,6 +64,7 @@ class ManifestFileMeta:
             "_MAX_ROW_ID": self.max_row_id,
             "_TOTAL_BUCKETS": self.total_buckets,
             "_EXTRA_FILES": None if self.extra_files is None else list(self.extra_files),
+            **values_of(self.unknown),
         }
 
     @classmethod
@@ -85,6 +88,7 @@ class ManifestFileMeta:
             max_row_id=get("_MAX_ROW_ID"),
             total_buckets=get("_TOTAL_BUCKETS"),
             extra_files=None if extra is None else tuple(map(checked_name, extra)),
+            unknown=get(UNKNOWN_FIELDS, ()),
         )
 
 
@@ -156,6 +160,7 @@ class DeletionVectorRange:
     offset: int
     length: int
     cardinality: int | None
+    unknown: tuple[UnknownField, ...] = field(default=(), compare=False)  # by a later version of Paimon: carried on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +176,8 @@ class IndexManifestEntry:
     row_count: int
     deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
     external_path: str | None = None
-    global_index: Mapping[str, Any] | None = None  # preserved, not interpreted
+    global_index: Mapping[str, Any] | None = None  # as it was read: preserved, not interpreted
+    unknown: tuple[UnknownField, ...] = field(default=(), compare=False)  # by a later version of Paimon: carried on
 
     def to_avro(self) -> dict[str, Any]:
         """The Avro record in an index manifest."""
@@ -188,16 +194,25 @@ class IndexManifestEntry:
             "_DELETIONS_VECTORS_RANGES": None
             if ranges is None
             else [
-                {"f0": each.data_file_name, "f1": each.offset, "f2": each.length, "_CARDINALITY": each.cardinality}
+                {
+                    "f0": each.data_file_name,
+                    "f1": each.offset,
+                    "f2": each.length,
+                    "_CARDINALITY": each.cardinality,
+                    **values_of(each.unknown),
+                }
                 for each in ranges
             ],
             "_EXTERNAL_PATH": self.external_path,
             "_GLOBAL_INDEX": self.global_index,
+            **values_of(self.unknown),
         }
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for JSON, without a global index."""
-        record = self.to_avro()
+        """A plain dict for JSON, without a global index and what a later version of Paimon notes."""
+        vectors = self.deletion_vectors
+        known = None if vectors is None else tuple(replace(each, unknown=()) for each in vectors)
+        record = replace(self, unknown=(), deletion_vectors=known).to_avro()
         return {**record, "_PARTITION": base64.b64encode(self.partition).decode("ascii"), "_GLOBAL_INDEX": None}
 
     @classmethod
@@ -226,12 +241,14 @@ class IndexManifestEntry:
                     offset=each["f1"],
                     length=each["f2"],
                     cardinality=each.get("_CARDINALITY"),
+                    unknown=each.get(UNKNOWN_FIELDS, ()),
                 )
                 for each in ranges
                 if each is not None
             ),
             external_path=record.get("_EXTERNAL_PATH"),
             global_index=record.get("_GLOBAL_INDEX"),
+            unknown=record.get(UNKNOWN_FIELDS, ()),
         )
 
     @property

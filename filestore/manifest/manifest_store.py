@@ -6,15 +6,15 @@ Every known size is verified before contents are used: a truncated manifest woul
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from filestore.io.byte_cache import DEFAULT_BYTES, ByteCache
 from filestore.io.file_io import FileIO, NameSource
-from filestore.layout.file_names import is_below
+from filestore.io.places import is_below
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_schemas import (
     INDEX_MANIFEST_SCHEMA,
@@ -23,6 +23,7 @@ from filestore.manifest.avro_schemas import (
     WIDE_LIST_SCHEMA,
 )
 from filestore.manifest.entries import EntryKind, FileIdentity, ManifestEntry, live_entries
+from filestore.manifest.entry_building import entries_at
 from filestore.manifest.entry_columns import (
     KEPT_ENTRIES,
     Encoded,
@@ -32,8 +33,7 @@ from filestore.manifest.entry_columns import (
     encoded_of_file,
     entry_columns_of,
 )
-from filestore.manifest.entry_rows import EntryRow, describe_rows, encoded_rows, entry_rows
-from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
+from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest, manifest_meta
 from filestore.manifest.live_rows import ChosenEntries
 from filestore.manifest.record_files import (
     RecordFormat,
@@ -41,11 +41,93 @@ from filestore.manifest.record_files import (
     decoded_records,
     encoded_record_bytes,
     record_bytes,
+    widened,
 )
 from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.snapshot.snapshot import Snapshot
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
+
+# ---- Entries by their place in columns: enough to merge manifests, and to copy them byte for byte
+
+
+class EntryRow(NamedTuple):
+    """One entry of some columns."""
+
+    kind: EntryKind
+    identity: tuple[object, ...]  # equal where ``ManifestEntry.identity`` is
+    columns: EntryColumns
+    row: int
+
+
+def entry_rows(columns: EntryColumns) -> list[EntryRow]:
+    """All entries, in file order."""
+    everything = np.arange(len(columns))
+    names = columns.texts(columns.names, everything).to_pylist()
+    partitions = map(columns.partitions.__getitem__, columns.partition_codes.tolist())
+    rests: list[object] = [None] * len(columns)
+    odd = np.flatnonzero(~columns.is_plain)
+    for row, entry in zip(odd.tolist(), entries_at(columns, odd), strict=True):
+        rests[row] = (entry.file.extra_files, entry.file.embedded_index, entry.file.external_path)
+    identities = zip(names, partitions, columns.buckets.tolist(), columns.levels.tolist(), rests, strict=True)
+    kinds = map(tuple(EntryKind).__getitem__, columns.kinds.tolist())
+    return [*map(EntryRow._make, zip(kinds, identities, repeat(columns), everything.tolist(), strict=False))]
+
+
+def encoded_rows(rows: Sequence[EntryRow]) -> bytes:
+    """The entries as they are stored, one after the other."""
+    return b"".join(columns.encoded(places) for columns, places in _by_columns(rows))
+
+
+def entries_of_rows(rows: Sequence[EntryRow]) -> list[ManifestEntry]:
+    """The entries as objects, in this order."""
+    return [entry for columns, places in _by_columns(rows) for entry in entries_at(columns, places)]
+
+
+def describe_rows(
+    file_name: str, size_bytes: int, rows: Sequence[EntryRow], partition_types: Sequence[DataType]
+) -> ManifestFileMeta:
+    """The metadata of a manifest with these entries (at least one) for a manifest list."""
+    counts: dict[bytes, int] = {}
+    bounds: list[tuple[int, int, int, int, int]] = []
+    for columns, places in _by_columns(rows):
+        per_partition = np.bincount(columns.partition_codes[places], minlength=len(columns.partitions)).tolist()
+        for partition, count in zip(columns.partitions, per_partition, strict=True):
+            if count:
+                counts[partition] = counts.get(partition, 0) + count
+        buckets, levels = columns.buckets[places], columns.levels[places]
+        bounds.append(
+            (
+                int(columns.schema_ids[places].max()),
+                int(buckets.min()),
+                int(buckets.max()),
+                int(levels.min()),
+                int(levels.max()),
+            )
+        )
+    schema_ids, low_buckets, high_buckets, low_levels, high_levels = zip(*bounds, strict=True)
+    return manifest_meta(
+        file_name,
+        size_bytes,
+        added_count=sum(row.kind is EntryKind.ADD for row in rows),
+        entry_count=len(rows),
+        partition_counts=counts,
+        partition_types=partition_types,
+        schema_id=max(schema_ids),
+        buckets=(min(low_buckets), max(high_buckets)),
+        levels=(min(low_levels), max(high_levels)),
+    )
+
+
+def _by_columns(rows: Sequence[EntryRow]) -> Iterable[tuple[EntryColumns, np.ndarray]]:
+    """Rows of one columns object that follow each other, as it and their places."""
+    for _, group in groupby(rows, lambda row: id(row.columns)):
+        together = list(group)
+        yield together[0].columns, np.array([row.row for row in together], np.int64)
+
+
+# ---- Reading and writing of manifest files, which list the data files that each commit added and deleted
+
 
 T = TypeVar("T")
 
@@ -112,6 +194,9 @@ class ManifestStore:
         if not entries:
             raise InvalidInputError("a manifest needs at least one entry")
         columns = _read_back(entries)
+        if columns.unknown:
+            name, size_bytes = self._write_wide(entries)
+            return describe_manifest(name, size_bytes, entries, self._partition_types)
         encoded = Encoded(len(columns), columns.encoded(np.arange(len(columns))))
         body = encoded_record_bytes(
             MANIFEST_SCHEMA, encoded.count, encoded.body, compression=self._compression, format=self._format
@@ -127,11 +212,21 @@ class ManifestStore:
         """Write a manifest with copies of these entries in this order; see ``write_manifest``."""
         if not rows:
             raise InvalidInputError("a manifest needs at least one entry")
+        if any(row.columns.unknown for row in rows):
+            name, size_bytes = self._write_wide(entries_of_rows(rows))
+            return describe_rows(name, size_bytes, rows, self._partition_types)
         body = encoded_record_bytes(
             MANIFEST_SCHEMA, len(rows), encoded_rows(rows), compression=self._compression, format=self._format
         )
         name = self._write("manifest", body)
         return describe_rows(name, len(body), rows, self._partition_types)
+
+    def _write_wide(self, entries: Sequence[ManifestEntry]) -> tuple[str, int]:
+        """A manifest with what a later version of Paimon notes of its entries. Returns: its name, and exact size."""
+        records = [entry.to_avro() for entry in entries]
+        schema = widened(MANIFEST_SCHEMA, records, format=self._format)
+        body = record_bytes(schema, records, compression=self._compression, format=self._format)
+        return self._write("manifest", body), len(body)
 
     def read_rows(self, manifest: ManifestFileMeta) -> list[EntryRow]:
         """All entries of a manifest, in file order, to be written again. Raises: as ``read_manifest``."""
@@ -206,7 +301,8 @@ class ManifestStore:
             CorruptDataError: the file is truncated or corrupt; the message names it.
             MissingFileError: there is no such file.
         """
-        return self._read(name, size_bytes, ManifestFileMeta.from_avro)
+        body = self._body(name, size_bytes)
+        return _records(body, self._paths.manifest(name), ManifestFileMeta.from_avro, WIDE_LIST_SCHEMA)
 
     def extends(self, snapshot: Snapshot, before: Snapshot) -> bool:
         """Whether the files of a snapshot before its own changes are exactly those of another one.
@@ -230,7 +326,7 @@ class ManifestStore:
     def read_index_manifest(self, name: str) -> list[IndexManifestEntry]:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
         body = self._body(name, None)
-        entries = _records(body, self._paths.manifest(name), IndexManifestEntry.from_avro)
+        entries = _records(body, self._paths.manifest(name), IndexManifestEntry.from_avro, INDEX_MANIFEST_SCHEMA)
         return self._allowed(entries, lambda entry: entry.external_path)
 
     def _lists_of(self, snapshot: Snapshot) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]]:
@@ -259,9 +355,14 @@ class ManifestStore:
             )
 
     def _write_records(
-        self, prefix: str, schema: Any, records: Sequence[dict[str, Any]], decode: Callable[[Mapping[str, Any]], Any]
+        self,
+        prefix: str,
+        schema: Any,
+        records: Sequence[dict[str, Any]],
+        decode: Callable[[Mapping[str, Any]], Any],
     ) -> tuple[str, int]:
         """Write them, and know what a reader of these bytes decodes: the next commit is one."""
+        schema = widened(schema, records, format=self._format)
         body = record_bytes(schema, records, compression=self._compression, format=self._format)
         name = self._write(prefix, body)
         if len(body) <= _SMALL_BYTES:
@@ -282,7 +383,7 @@ class ManifestStore:
         else:
             encoded = [self._cache.get(each.file_name, partial(self._encoded, each)) for each in manifests]
         try:
-            if sum(each.count for each in encoded) > KEPT_ENTRIES:
+            if sum(each.count for each in encoded) > KEPT_ENTRIES or any(each.unknown for each in encoded):
                 columns = entry_columns_of(encoded)
             else:
                 columns = _SMALL.get(tuple(each.body for each in encoded), partial(entry_columns_of, encoded))
@@ -310,7 +411,7 @@ class ManifestStore:
         return self._decoded(manifest.file_name, self._body(manifest.file_name, manifest.size_bytes))
 
     def _decoded(self, name: str, body: bytes) -> list[ManifestEntry]:
-        entries = _records(body, self._paths.manifest(name), ManifestEntry.from_avro)
+        entries = _records(body, self._paths.manifest(name), ManifestEntry.from_avro, MANIFEST_SCHEMA)
         return self._allowed(entries, lambda entry: entry.file.external_path)
 
     def _check_counts(self, manifest: ManifestFileMeta, added: int, count: int) -> None:
@@ -320,9 +421,6 @@ class ManifestStore:
                 f"added={added} deleted={count - added} "
                 f"expected_added={manifest.added_count} expected_deleted={manifest.deleted_count}"
             )
-
-    def _read(self, name: str, size_bytes: int | None, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
-        return _records(self._body(name, size_bytes), self._paths.manifest(name), decode)
 
     def _body(self, name: str, size_bytes: int | None) -> bytes:
         path = self._paths.manifest(name)
@@ -339,11 +437,11 @@ class ManifestStore:
         return body
 
 
-def _records(body: bytes, source: str, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
+def _records(body: bytes, source: str, decode: Callable[[Mapping[str, Any]], T], known: Any) -> list[T]:
     """As ``decoded_records``; ``decode`` makes of equal records equal objects, which no reader changes."""
 
     def decoded() -> _Records:
-        return _kept(decoded_records(body, source=source, decode=decode), body)
+        return _kept(decoded_records(body, source=source, decode=decode, known=known), body)
 
     return list((_SMALL.get((decode, body), decoded) if len(body) <= _SMALL_BYTES else decoded()).records)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from filestore.hashing.murmur import murmur3
-from filestore.layout.file_names import is_below, local_path
+from filestore.io.places import is_below, local_path
 from filestore.layout.paths import escape_path
 from filestore.options.table.places import ExternalPlaces
 

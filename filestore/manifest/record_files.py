@@ -3,13 +3,16 @@
 A reader looks at the first bytes, never at the option. Source: Paimon ManifestFile, FileFormat.manifestFormat.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import fastavro
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -35,8 +38,123 @@ _TINYINTS: Final = frozenset({"_KIND", "_FILE_SOURCE"})  # Avro has no type for 
 _ARROW: Final[Mapping[str, pa.DataType]] = {
     "int": pa.int32(), "long": pa.int64(), "string": pa.string(), "bytes": pa.binary(),
 }  # fmt: skip
+UNKNOWN_FIELDS: Final = ""
+"""Key of a record, and of records in it: its values that are not in the schema of its reader (``UnknownField``)."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class UnknownField(NamedTuple):
+    """A value that a later version of Paimon notes: carried from file to file, not read."""
+
+    name: str
+    definition: bytes  # of an Avro file its field as JSON, a union with null; of others an Arrow schema with its column
+    value: Any  # as the format has it
+
+    def to_json(self) -> list[str]:
+        """Name, definition and value for messages between processes; bytes as base64."""
+        if self.definition.startswith(b"{"):
+            body = BytesIO()
+            fastavro.schemaless_writer(body, _alone(self.definition), {self.name: self.value})
+            value = body.getvalue()
+        else:
+            schema = pa.ipc.read_schema(pa.py_buffer(self.definition))
+            value = pa.RecordBatch.from_pylist([{self.name: self.value}], schema).serialize().to_pybytes()
+        return [self.name, *(base64.b64encode(each).decode("ascii") for each in (self.definition, value))]
+
+    @classmethod
+    def from_json(cls, given: Sequence[str]) -> "UnknownField":
+        """Parse the result of ``to_json``. Raises: ValueError: it is another one."""
+        name, *encoded = given
+        definition, body = (base64.b64decode(each, validate=True) for each in encoded)
+        value: Any
+        if definition.startswith(b"{"):
+            value = fastavro.schemaless_reader(BytesIO(body), _alone(definition), None)
+        else:
+            schema = pa.ipc.read_schema(pa.py_buffer(definition))
+            (value,) = pa.ipc.read_record_batch(pa.py_buffer(body), schema).to_pylist()
+        return cls(name, definition, value[name])
+
+
+def widened(
+    schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]], *, format: RecordFormat = "avro"
+) -> Mapping[str, Any]:
+    """A record schema with the unknown fields of these records, and of records in them, behind its own.
+
+    Not with those of which there are two sorts.
+
+    Args:
+        schema: Avro schema as JSON.
+        records: that are to be written, with unknown fields under ``UNKNOWN_FIELDS``.
+        format: in which they are written: what ORC and Parquet note is an Arrow type, which no Avro schema has.
+
+    Raises:
+        InvalidInputError: a field is of a file in Avro, and the format is another one, or the other way around.
+    """
+    records = list(records)
+    found: dict[str, set[bytes]] = {}
+    for name, definition, _ in (kept for each in records for kept in each.get(UNKNOWN_FIELDS, ())):
+        found.setdefault(name, set()).add(definition)
+    added = [_defined(name, next(iter(each)), format) for name, each in found.items() if len(each) == 1]
+    own = [_widened_field(field, records, format) for field in schema["fields"]]
+    return {**schema, "fields": [*own, *added]} if added or own != schema["fields"] else schema
+
+
+def _widened_field(
+    field: Mapping[str, Any], records: Sequence[Mapping[str, Any]], format: RecordFormat
+) -> Mapping[str, Any]:
+    """The field as ``widened`` has it; values are records, lists of them, or null."""
+    inner = _record_in(field["type"])
+    if inner is None:
+        return field
+    wider = widened(inner, _records_in([each[field["name"]] for each in records]), format=format)
+    return field if wider is inner else {**field, "type": _with_record(field["type"], wider)}
+
+
+def _record_in(kind: Any) -> Any:
+    """The record that a value of an Avro type is, if it is not null, or that its items are; None: it is no record."""
+    if isinstance(kind, list):
+        return next(filter(None, map(_record_in, kind)), None)
+    if not isinstance(kind, Mapping):
+        return None
+    return kind if kind["type"] == "record" else _record_in(kind.get("items"))
+
+
+def _with_record(kind: Any, record: Mapping[str, Any]) -> Any:
+    """The type with another record for ``_record_in``."""
+    if isinstance(kind, list):
+        return [_with_record(each, record) for each in kind]
+    if not isinstance(kind, Mapping) or kind["type"] not in ("record", "array"):
+        return kind
+    return record if kind["type"] == "record" else {**kind, "items": _with_record(kind["items"], record)}
+
+
+def _records_in(values: Iterable[Any]) -> Iterator[Any]:
+    """The records among values, and in lists of them, which may be null."""
+    for each in values:
+        if isinstance(each, list):
+            yield from _records_in(each)
+        elif each is not None:
+            yield each
+
+
+def _defined(name: str, definition: bytes, format: RecordFormat) -> Any:
+    is_avro_field = definition.startswith(b"{")
+    if is_avro_field != (format == "avro"):
+        raise InvalidInputError(
+            f"a field of a later version of Paimon cannot be kept in another format: field={name} "
+            f"manifest.format={format} fix='write the table with the engine that notes it'"
+        )
+    if is_avro_field:
+        return orjson.loads(definition)
+    return {"name": name, "type": pa.ipc.read_schema(pa.py_buffer(definition)).field(0).type}
+
+
+def values_of(unknown: Sequence[UnknownField]) -> dict[str, Any]:
+    """What a record has of them, by name, and under ``UNKNOWN_FIELDS``; a schema without them passes over all."""
+    if not unknown:
+        return {}
+    return {**{each.name: each.value for each in unknown}, UNKNOWN_FIELDS: unknown}
 
 
 def record_bytes(
@@ -45,7 +163,7 @@ def record_bytes(
     """A whole file.
 
     Args:
-        schema: Avro schema as JSON, whatever the format.
+        schema: Avro schema as JSON, whatever the format; see ``widened``.
         records: records in file order; may be empty.
         compression: zstd, deflate or none.
         format: of the file.
@@ -83,7 +201,7 @@ def is_avro(body: bytes) -> bool:
     return not body.startswith((_PARQUET_MAGIC, _ORC_MAGIC))
 
 
-def decoded_records(body: bytes, *, source: str, decode: Callable[[Record], T]) -> list[T]:
+def decoded_records(body: bytes, *, source: str, decode: Callable[[Record], T], known: Any = None) -> list[T]:
     """Decode every record, in file order.
 
     Args:
@@ -91,16 +209,78 @@ def decoded_records(body: bytes, *, source: str, decode: Callable[[Record], T]) 
         source: name of the file in messages.
         decode: called with a record, with the fields of its writer by name: order and additions do not matter. Dates
             and times are numbers. May raise KeyError, TypeError, ValueError.
+        known: Avro schema of the reader: what else a record of a file holds is under ``UNKNOWN_FIELDS``.
 
     Raises:
         CorruptDataError: the bytes are not a whole file, or ``decode`` failed for a record.
     """
     with corrupt_as(source, body):
         if is_avro(body):
-            _, blocks = read_blocks(BytesIO(body), _without_logical_types)
-            return [decode(record) for block in blocks for record in block]
+            schema, blocks = read_blocks(BytesIO(body), _without_logical_types)
+            is_record = known is not None and isinstance(schema, Mapping)  # a union at the top is no writer's of today
+            others = _unknown_fields(orjson.dumps(schema), orjson.dumps(known)) if is_record else ()
+            return [decode(_with_unknown(record, others)) for block in blocks for record in block]
         rows = pq.read_table(BytesIO(body)) if body.startswith(_PARQUET_MAGIC) else _orc_rows(body)
-        return [decode(_plain(record)) for record in rows.to_pylist()]
+        columns = () if known is None else tuple(_columns_beside(rows.schema, known, ()))
+        return [decode(_plain(_with_unknown(record, columns))) for record in rows.to_pylist()]
+
+
+_Place = tuple[tuple[str, ...], str, bytes]  # of an unknown field: the records around it, its name, its definition
+
+
+@lru_cache(64)
+def _unknown_fields(schema: bytes, known: bytes) -> tuple[_Place, ...]:
+    return tuple(_fields_beside(orjson.loads(schema), orjson.loads(known), ()))
+
+
+def _fields_beside(schema: Any, known: Any, path: tuple[str, ...]) -> Iterator[_Place]:
+    types = {field["name"]: field["type"] for field in known["fields"]}
+    for field in schema["fields"]:
+        name, kind = field["name"], field["type"]
+        if name not in types:
+            given = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind]
+            definition = orjson.dumps({"name": name, "type": ["null", *given], "default": None})
+            if _stands_alone(definition):
+                yield path, name, definition
+        elif (inner := _record_in(kind)) is not None and (known_inner := _record_in(types[name])) is not None:
+            yield from _fields_beside(inner, known_inner, (*path, name))
+
+
+def _columns_beside(columns: Iterable[pa.Field], known: Any, path: tuple[str, ...]) -> Iterator[_Place]:
+    types = {field["name"]: field["type"] for field in known["fields"]}
+    for column in columns:
+        if column.name not in types:
+            yield path, column.name, pa.schema([(column.name, column.type)]).serialize().to_pybytes()
+        elif (inner := _record_in(types[column.name])) is not None:
+            items = column.type.value_type if isinstance(column.type, pa.ListType) else column.type
+            if isinstance(items, pa.StructType):
+                yield from _columns_beside(items, inner, (*path, column.name))
+
+
+def _alone(definition: bytes) -> Any:
+    """The schema of a record with this field alone. Raises: an error of fastavro: its type is defined elsewhere."""
+    field = _without_logical_types(orjson.loads(definition))
+    return fastavro.parse_schema({"type": "record", "name": "alone", "fields": [field]})
+
+
+def _stands_alone(definition: bytes) -> bool:
+    """Whether its type is whole: it may name one that is defined elsewhere in its schema."""
+    try:
+        _alone(definition)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
+        return False
+    return True
+
+
+def _with_unknown(record: Any, places: Sequence[_Place]) -> Any:
+    for path, name, definition in places:
+        holders = [record]
+        for each in path:
+            holders = [*_records_in(holder[each] for holder in holders)]
+        for inner in holders:
+            if inner[name] is not None:
+                inner[UNKNOWN_FIELDS] = (*inner.get(UNKNOWN_FIELDS, ()), UnknownField(name, definition, inner[name]))
+    return record
 
 
 def _orc_rows(body: bytes) -> pa.Table:
@@ -150,10 +330,13 @@ def _struct(fields: Sequence[Mapping[str, Any]]) -> Iterator[pa.Field]:
 
 def _arrow_field(name: str, schema: Any, kind: pa.DataType | None = None) -> pa.Field:
     inner = schema[1] if isinstance(schema, list) else schema  # only unions are lists, and all start with null
-    return pa.field(name, kind or _arrow_type(inner), nullable=isinstance(schema, list))
+    is_nullable = isinstance(schema, list | pa.DataType)
+    return pa.field(name, kind or _arrow_type(inner), nullable=is_nullable)
 
 
 def _arrow_type(schema: Any) -> pa.DataType:
+    if isinstance(schema, pa.DataType):  # of an unknown field
+        return schema
     if isinstance(schema, str):
         return _ARROW[schema]
     if schema["type"] == "record":
@@ -164,7 +347,7 @@ def _arrow_type(schema: Any) -> pa.DataType:
 
 
 def _plain(value: Any) -> Any:
-    """A value with times as the milliseconds that they are in Avro."""
+    """A value with times as the milliseconds that they are in Avro; unknown fields, which are a tuple, stay."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -19,14 +19,18 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def secret_of_file(path: str) -> str:
-    """The text of a file without its last line break. Raises: OSError, UnicodeDecodeError: it holds no secret."""
-    file = Path(path)
+    """The text of a file without its last line break. Raises: as ``text_of_file``."""
+    return text_of_file(Path(path)).removesuffix("\n").removesuffix("\r")
+
+
+def text_of_file(file: Path) -> str:
+    """The text of a file that options name. Raises: OSError, UnicodeDecodeError: it has none."""
     found = file.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(0, "it is not a regular file")  # a pipe or a device would never end
     if found.st_size > _MOST_BYTES:
-        raise OSError(0, f"it has {found.st_size} bytes, and a secret has at most {_MOST_BYTES}")
-    return file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        raise OSError(0, f"it has {found.st_size} bytes, and a file of options or secrets has at most {_MOST_BYTES}")
+    return file.read_text(encoding="utf-8")
 
 
 def with_secrets(options: Mapping[str, str], *, is_secret: Callable[[str], bool] = is_secret_name) -> dict[str, str]:

@@ -15,6 +15,12 @@ ALIASES: Final[Mapping[str, str]] = {
     "universal_sort_run_num_compaction_trigger": "num-sorted-run.compaction-trigger",
     "universal_max_size_amplification_percent": "compaction.max-size-amplification-percent",
     "universal_size_ratio": "compaction.size-ratio",
+    "first-row.ignore-delete": "ignore-delete",
+    "deduplicate.ignore-delete": "ignore-delete",
+    "partial-update.ignore-delete": "ignore-delete",
+    "write.compaction-skip": "write-only",
+    "changelog-producer.lookup-wait": "lookup-wait",
+    "snapshot.expire.clean-empty-directories": "snapshot.clean-empty-directories",
     "write.type-widening": "write.merge-schema.type-widening",
     "write.explicit-cast": "write.merge-schema.explicit-cast",
 }

@@ -154,10 +154,6 @@ def is_users_own(key: str) -> bool:
 def given_to_table(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
     """The options of a new table, before a catalog's defaults; none of a log where it is to have none.
 
-    Args:
-        own: by today's keys.
-        defaults: likewise.
-
     Raises:
         InvalidInputError: an option that users do not give to a table.
     """

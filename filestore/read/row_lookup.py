@@ -12,12 +12,13 @@ import pyarrow as pa
 from filestore.datafile.row_positions import positions_of_keys, rows_at
 from filestore.index.deletion_vectors import NO_POSITIONS
 from filestore.manifest.entries import DataFileMeta
-from filestore.read.split_read import BucketFiles
+from filestore.read.split_read import BucketFiles, levels_count
 from filestore.schema.merge_engine import merge_function
 from filestore.table_store import TableStore
 from lsm.keys.key_groups import one_chunk
-from lsm.keys.keys import key_at
+from lsm.keys.keys import key_at, key_order
 from lsm.merge.change_recorder import ChangeRecorder
+from lsm.merge.merge_function import of_lowest_levels, with_level
 
 
 class RowLookup:
@@ -26,9 +27,10 @@ class RowLookup:
     def __init__(self, files: BucketFiles) -> None:
         self._files = files
         self._ranges = [files.table.sorted_file(file) for file in files.files]
+        self._counts_levels = levels_count(files.table, (file.level for file in files.files))
 
     def find(self, keys: pa.Table) -> pa.Table | None:
-        """All rows with the given keys, with the two system columns; None when there are none.
+        """The rows that count for the given keys, with the two system columns; None when there are none.
 
         Args:
             keys: (k,) unique key columns in key order; at least one.
@@ -38,8 +40,17 @@ class RowLookup:
         found: list[pa.RecordBatch] = []
         for file, keyed in zip(self._files.files, self._ranges, strict=True):
             if keyed.overlaps(first, last):
-                found += self._rows_of(file, keys)
-        return pa.Table.from_batches(found) if found else None
+                rows_of_file = self._rows_of(file, keys)
+                found += (
+                    (with_level(each, file.level) for each in rows_of_file) if self._counts_levels else rows_of_file
+                )
+        if not found:
+            return None
+        rows = pa.Table.from_batches(found)
+        if not self._counts_levels:
+            return rows
+        order, starts = key_order([one_chunk(rows.column(name)) for name in keys.column_names], presorted=False)
+        return of_lowest_levels(rows, order, starts)[0]
 
     def _rows_of(self, file: DataFileMeta, keys: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows with the given keys in one file. Its keys are read first, since often it has none of them."""

@@ -102,14 +102,7 @@ class BucketFiles:
         chosen = self.chosen.get(file.file_name)
         if chosen is not None:
             for batch in rows_at(
-                table,
-                self.partition,
-                self.bucket,
-                file,
-                chosen,
-                columns,
-                with_system=with_system,
-                limit=limit,
+                table, self.partition, self.bucket, file, chosen, columns, with_system=with_system, limit=limit
             ):
                 yield _matching(batch, filter)
             return
@@ -215,12 +208,15 @@ class BucketFiles:
         """
         from filestore.schema.merge_engine import merge_function
         from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
+        from lsm.merge.merge_function import WholeRows, with_level
 
         table = self.table
         by_name = {file.file_name: file for file in self.files}
         section_bytes = max(table.options.sort_spill_buffer_size_bytes // 4, 1)
         row_counts = {id(run): sum(self._row_count(by_name[each.file_name]) for each in run.files) for run in runs}
         total = max(sum(row_counts.values()), 1)
+        merge = instead.merge if instead else merge_function(table.schema, table.options, columns)
+        counts_levels = levels_count(table, (each.level for run in runs for each in run.files))
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
             # Half of what is read ahead is for all runs alike, half by their rows: a section ends where a batch does.
@@ -233,12 +229,14 @@ class BucketFiles:
             for each in run.files:
                 file = by_name[each.file_name]
                 batches = self.read(file, columns, with_system=True, filter=filter, limit=limit)
-                yield from batches if instead is None else (instead.marked(batch, file) for batch in batches)
+                for batch in batches:
+                    marked = batch if instead is None else instead.marked(batch, file)
+                    yield with_level(marked, file.level) if counts_levels else marked
 
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
             key_names=table.schema.trimmed_primary_keys,
-            merge=instead.merge if instead else merge_function(table.schema, table.options, columns),
+            merge=WholeRows(inner=merge) if counts_levels else merge,
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,
@@ -253,6 +251,13 @@ def _may_be_inside(
     from filestore.predicate.evaluation import may_match
 
     return bounds.may_hold(ranges) and (filter is None or may_match(filter, ranges, len(places)))
+
+
+def levels_count(table: TableStore, levels: Iterable[int]) -> bool:
+    """Whether a merge of files of these levels has to know them: rows of a lower one have those of higher ones in."""
+    from filestore.schema.merge_engine import has_whole_rows
+
+    return len({each for each in levels if each > 0}) > 1 and has_whole_rows(table.options)
 
 
 def check_whole_rows(store: TableStore) -> None:
@@ -313,22 +318,22 @@ def read_stored(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split as they are stored; otherwise as ``read_split``."""
     names, predicate = columns, filter
-    types = [(name, store.schema.field(name).type) for name in names]
-    fields = [store.schema.arrow_field(name) for name in names]
-    if with_system:
-        fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
-    schema = pa.schema(fields)
+    types = [(field.name, field.type) for field in store.schema.fields_of(names)]
+    schema = store.schema.arrow_schema_of(names)
+    system = [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD] if with_system else []
+    for each in system:
+        schema = schema.append(each)
     if split.needs_merge:
         rows = _merged_rows(store, split, names, predicate)
     else:
         rows = _raw_rows(store, split, names, predicate, with_system=with_system)
     with naming_missing_files(store.snapshots, store.name, split.snapshot_id):
         for batch in rows:
-            if batch.num_rows and not fields:
+            if batch.num_rows and not len(schema):
                 yield batch.select([])  # rows without columns are still counted
             elif batch.num_rows:
                 found = [_with_slots(batch.column(name), data_type, name) for name, data_type in types]
-                found += [batch.column(field.name) for field in fields[len(types) :]]
+                found += [batch.column(field.name) for field in system]
                 yield pa.RecordBatch.from_arrays(found, schema=schema)
 
 
@@ -384,12 +389,12 @@ def _rows_of_parts(
         )
         for file, names in sources
     ]
-    fields = {name: store.schema.arrow_field(name) for name in columns}
+    schema = store.schema.arrow_schema_of(columns)
     for batches in _aligned(streams):
         found = {name: batch.column(name) for batch in batches for name in batch.schema.names}
         if found:
             arrays = [found[name] for name in columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*fields.values()]))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
             yield batches[0]
 

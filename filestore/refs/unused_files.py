@@ -51,11 +51,7 @@ class SparedFiles:
 
 
 def unused_files(
-    store: TableStore,
-    snapshot: Snapshot,
-    *,
-    is_deleted: Callable[[LiveReference], bool],
-    source: str,
+    store: TableStore, snapshot: Snapshot, *, is_deleted: Callable[[LiveReference], bool], source: str
 ) -> UnusedFiles:
     """The files that are unused once the references to a snapshot of the table's branch are deleted.
 

@@ -25,20 +25,20 @@ Ranges = Mapping[str, ColumnRange]
 
 def manifests_of(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Every manifest of a snapshot, chronological: base list, then delta list."""
-    with naming_missing_files(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.ref):
         base = store.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return [*base, *delta_manifests(store, snapshot)]
 
 
 def delta_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """The delta manifests of one commit."""
-    with naming_missing_files(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.ref):
         return list(store.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     """The delta entries of one commit, in file order."""
-    with naming_missing_files(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.ref):
         return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
 
 
@@ -136,7 +136,7 @@ def live_parts(
     if snapshot is None:
         return []
     keep_partition = cache(keep_partition)
-    with naming_missing_files(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.ref):
         wanted = [
             manifest
             for manifest in (manifests_of(store, snapshot) if manifests is None else manifests)
@@ -193,7 +193,7 @@ def deletion_indexes(
     """The live deletion vectors of a snapshot, by partition and bucket; buckets without any are omitted."""
     indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
     if snapshot is not None and snapshot.index_manifest is not None:
-        with naming_missing_files(store.snapshots, store.name, snapshot.id):
+        with naming_missing_files(store.snapshots, store.name, snapshot.ref):
             entries = store.manifests.read_index_manifest(snapshot.index_manifest)
         for entry in entries:
             if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:

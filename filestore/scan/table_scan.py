@@ -5,26 +5,29 @@ keys, including files with newer versions of rows that do not match. Source: Pai
 KeyValueFileStoreScan, SnapshotReader.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Final
+from threading import Lock
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from filestore.manifest.entries import DataFileMeta, ManifestEntry
 from filestore.manifest.entry_building import made_objects
+from filestore.manifest.entry_columns import ByteSpans, EntryColumns
 from filestore.manifest.lists import IndexManifestEntry, vectors_of
 from filestore.manifest.live_rows import ChosenEntries
 from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
-from filestore.scan.file_groups import PlannedBucket, grouped_files
 from filestore.scan.key_cuts import RangeOfFiles, section_ranges
 from filestore.scan.key_span import KeySpan
-from filestore.scan.planned_files import BLOCK_FILES, FileBlocks, PlannedFiles
 from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
 from filestore.scan.row_ranges import files_by_rows
@@ -33,7 +36,115 @@ from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_parts,
 from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.keys.words import IndexArray
+from lsm.keys.words import BoolArray, IndexArray
+
+# ---- The live files of a plan by bucket, on columns: their order, and which buckets hold nothing to merge
+
+
+class PlannedBucket(NamedTuple):
+    """The bucket of the files of one group."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int  # of the first file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroups:
+    """Files by bucket: groups in the order of their first file, each in the order in which it is packed."""
+
+    places: Sequence[PlannedBucket]
+    ends: IndexArray  # (g,) behind the last file of each group, in ``order``
+    order: IndexArray  # (n,) places of files, counted through all parts
+    sizes: NDArray[np.int64]  # (n,) bytes, in this order
+    firsts: IndexArray  # (n,) of files that are merged with others, first keys as numbers in key order
+    lasts: IndexArray
+    is_plain: BoolArray  # (g,) no key is in two files, and none holds deletes
+
+
+def grouped_files(store: TableStore, parts: Sequence[ChosenEntries], *, merges: bool) -> FileGroups:
+    """Group the files of a snapshot.
+
+    Args:
+        store: the table.
+        parts: at least one file.
+        merges: files of a bucket that share keys are merged, so they are in key order; else in that of their numbers.
+    """
+    places, groups = _groups(parts)
+    counts = np.bincount(groups)
+    firsts, lasts = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
+    if merges:
+        shared = np.flatnonzero(counts[groups] > 1)
+        firsts[shared], lasts[shared] = _ranks(store, parts, shared)
+        order = np.lexsort((firsts, groups))  # files with the same first key overlap, in any order
+        span = int(lasts.max()) + 1
+        reach = np.maximum.accumulate(groups[order] * span + lasts[order])
+        overlaps = np.append(False, groups[order][1:] * span + firsts[order][1:] <= reach[:-1])
+        has_deletes = ~_numbers(parts, lambda each: each.has_no_deletes)[order]
+        is_plain = np.bincount(groups[order], overlaps | has_deletes) == 0
+    else:
+        ordered = pa.table(
+            {
+                "group": groups,
+                "number": _numbers(parts, lambda each: each.min_sequence_numbers),
+                "name": _texts(parts, lambda each: each.names),
+            }
+        )
+        keys = [(name, "ascending") for name in ordered.column_names]
+        order = pc.sort_indices(ordered, sort_keys=keys).to_numpy().astype(np.int64)
+        is_plain = np.ones(len(places), np.bool_)
+    sizes = _numbers(parts, lambda each: each.sizes)[order]
+    return FileGroups(
+        places=places,
+        ends=np.cumsum(counts),
+        order=order,
+        sizes=sizes,
+        firsts=firsts[order],
+        lasts=lasts[order],
+        is_plain=is_plain,
+    )
+
+
+def _groups(parts: Sequence[ChosenEntries]) -> tuple[list[PlannedBucket], IndexArray]:
+    """The buckets in the order of their first files, and the index of each file's."""
+    known: dict[bytes, int] = {}
+    codes = []
+    for each in parts:
+        own = np.array([known.setdefault(value, len(known)) for value in each.columns.partitions], np.int64)
+        codes.append(own[each.columns.partition_codes[each.rows]])
+    buckets = _numbers(parts, lambda each: each.buckets)
+    keys = np.concatenate(codes) << 32 | buckets.astype(np.int64) & 0xFFFFFFFF
+    _, firsts, groups = np.unique(keys, return_index=True, return_inverse=True)
+    by_first = np.argsort(firsts)
+    ranks = np.empty(len(firsts), np.int64)
+    ranks[by_first] = np.arange(len(firsts))
+    partitions = [*known]
+    chosen = firsts[by_first]
+    totals = _numbers(parts, lambda each: each.total_buckets)[chosen].tolist()
+    named = zip((keys[chosen] >> 32).tolist(), buckets[chosen].tolist(), totals, strict=True)
+    return [PlannedBucket(partitions[code], bucket, total) for code, bucket, total in named], ranks[groups]
+
+
+def _ranks(store: TableStore, parts: Sequence[ChosenEntries], rows: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """The first and the last keys of some files as numbers in key order."""
+    if not len(rows):
+        return rows, rows
+    firsts = _texts(parts, lambda each: each.first_keys).take(pa.array(rows))
+    lasts = _texts(parts, lambda each: each.last_keys).take(pa.array(rows))
+    ranks = store.key_ranks(pa.concat_arrays([firsts, lasts]))
+    return ranks[: len(rows)], ranks[len(rows) :]
+
+
+def _numbers(parts: Sequence[ChosenEntries], column: Callable[[EntryColumns], NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate([column(each.columns)[each.rows] for each in parts])
+
+
+def _texts(parts: Sequence[ChosenEntries], column: Callable[[EntryColumns], ByteSpans]) -> pa.LargeBinaryArray:
+    return pa.concat_arrays([each.columns.texts(column(each.columns), each.rows) for each in parts])
+
+
+# ---- Scan planning: from a snapshot and a filter to splits, which tasks read independently
+
 
 Filter = Predicate | str | None
 
@@ -101,7 +212,7 @@ class TableScan:
             min_level=self.min_level,
         )
         parts = [part.where(pruner.keep_rows(part)) for part in parts]
-        is_many = sum(map(len, parts)) > BLOCK_FILES
+        is_many = sum(map(len, parts)) > MANY_FILES
         moment_ms = moment_of(table, snapshot) if moment_ms is None else moment_ms
         if is_many and not table.options.data_evolution_enabled and pruner.keeps_whole_partitions and moment_ms is None:
             splits = self._splits_of_many(snapshot, parts, pruner)
@@ -266,3 +377,102 @@ class TableScan:
             return []
         target_bytes = self._limits.target_bytes
         return section_ranges(self._table, place.partition, place.bucket, files, target_bytes=target_bytes)
+
+
+# ---- The files of a plan as rows of manifests; some at a time become objects, when a reader looks at them
+#
+# A file as an object is 1 kB and 5 µs, so a plan of very many keeps the last blocks of them only.
+
+
+MANY_FILES: Final = 4096  # a plan of more than these keeps rows
+BLOCK_FILES: Final = 4096  # of a plan that become objects at a time
+_BLOCKS: Final = 2  # that are kept
+
+EntriesOf = Callable[[Iterable[ChosenEntries]], list[ManifestEntry]]
+"""Entries as objects; see ``ManifestStore.entries_of``."""
+
+
+class FileBlocks:
+    """Live files in the order of a plan. May be used by several threads."""
+
+    def __init__(self, entries_of: EntriesOf, parts: Sequence[ChosenEntries], order: IndexArray) -> None:
+        """``order`` (n,) has the places of the files in the parts, counted through all of them."""
+        self._entries_of = entries_of
+        self._parts = parts
+        self._ends = np.cumsum([len(each) for each in parts])
+        self._order = order
+        self._known: OrderedDict[int, list[DataFileMeta]] = OrderedDict()
+        self._lock = Lock()
+
+    def between(self, first: int, stop: int) -> list[DataFileMeta]:
+        """The files from one place in the order up to another."""
+        found: list[DataFileMeta] = []
+        for number in range(first // BLOCK_FILES, -(-stop // BLOCK_FILES)):
+            start = number * BLOCK_FILES
+            found += self._block(number)[max(first - start, 0) : stop - start]
+        return found
+
+    def _block(self, number: int) -> list[DataFileMeta]:
+        with self._lock:
+            known = self._known.get(number)
+            if known is None:
+                known = self._known[number] = self._made(number * BLOCK_FILES)
+                while len(self._known) > _BLOCKS:
+                    self._known.popitem(last=False)
+            else:
+                self._known.move_to_end(number)
+            return known
+
+    def _made(self, start: int) -> list[DataFileMeta]:
+        places = self._order[start : start + BLOCK_FILES]
+        in_order = np.argsort(places, kind="stable")
+        places = places[in_order]
+        numbers = np.searchsorted(self._ends, places, side="right")
+        chosen = []
+        for number in np.unique(numbers).tolist():
+            part = self._parts[number]
+            rows = places[numbers == number] - (self._ends[number] - len(part))
+            chosen.append(ChosenEntries(part.columns, part.rows[rows]))
+        made = np.empty(len(places), object)
+        made[in_order] = [entry.file for entry in self._entries_of(chosen)]
+        files: list[DataFileMeta] = made.tolist()
+        return files
+
+
+class PlannedFiles(Sequence[DataFileMeta]):
+    """Some files that follow each other in ``FileBlocks``; equal to, and pickled as, a tuple of them."""
+
+    __slots__ = ("_blocks", "_first", "_stop")
+
+    def __init__(self, blocks: FileBlocks, first: int, stop: int) -> None:
+        self._blocks, self._first, self._stop = blocks, first, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    @overload
+    def __getitem__(self, index: int) -> DataFileMeta: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DataFileMeta, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> DataFileMeta | tuple[DataFileMeta, ...]:
+        return self._files()[index]
+
+    def __iter__(self) -> Iterator[DataFileMeta]:
+        return iter(self._files())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple | PlannedFiles) and self._files() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._files())
+
+    def __repr__(self) -> str:
+        return repr(self._files())
+
+    def __reduce__(self) -> tuple[type, tuple[list[DataFileMeta]]]:
+        return tuple, (list(self._files()),)
+
+    def _files(self) -> tuple[DataFileMeta, ...]:
+        return tuple(self._blocks.between(self._first, self._stop))

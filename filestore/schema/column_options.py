@@ -9,11 +9,11 @@ from filestore.types.data_types import DataField
 Names = Mapping[str, str | None]
 """Other names by name; None: there is no such column. Other columns keep their names."""
 
-# Options with a column or a comma-separated list of columns as value.
-_COLUMN_LISTS: Final = frozenset(
+COLUMN_LISTS: Final = frozenset(
     {"bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "watermark.column",
      "row-counts.index-key", "partial-update.remove-record-on-sequence-group"}
 )  # fmt: skip
+"""Options with a column or a comma-separated list of columns as value."""
 _INDEX_COLUMNS: Final = ".columns"
 
 
@@ -46,7 +46,7 @@ def options_at(options: Mapping[str, str], now: Sequence[DataField], then: Seque
 
 
 def _renamed(key: str, text: str, names: Names) -> tuple[str, str] | None:
-    if key in _COLUMN_LISTS or (key.startswith("file-index.") and key.endswith(_INDEX_COLUMNS)):
+    if key in COLUMN_LISTS or (key.startswith("file-index.") and key.endswith(_INDEX_COLUMNS)):
         value = _in_list(text, names)
         return None if value is None else (key, value)
     if key.startswith("file-index."):

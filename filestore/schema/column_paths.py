@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType
-from lsm.errors import InvalidInputError
+from lsm.errors import ColumnExistsError, InvalidInputError, MissingColumnError
 from lsm.nearest_names import did_you_mean
 
 ColumnPath = tuple[str, ...]
@@ -83,7 +83,7 @@ def index_of(level: Sequence[DataField], name: str, path: ColumnPath) -> int:
     names = [field.name for field in level]
     if name not in names:
         hint = did_you_mean(name, names)
-        raise InvalidInputError(f"no such column: column={path_text(path)} columns={names}{hint}")
+        raise MissingColumnError(f"no such column: column={path_text(path)} columns={names}{hint}")
     return names.index(name)
 
 
@@ -102,4 +102,4 @@ def moved(level: tuple[DataField, ...], name: str, position: ColumnPosition) -> 
 def check_free(taken: Container[str], name: str, path: ColumnPath) -> None:
     """Refuse a name that is taken. Raises: InvalidInputError."""
     if name in taken:
-        raise InvalidInputError(f"column exists already: column={path_text(path)} fix='choose another name'")
+        raise ColumnExistsError(f"column exists already: column={path_text(path)} fix='choose another name'")

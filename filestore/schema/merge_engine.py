@@ -75,6 +75,12 @@ def check_merging(schema: TableSchema, options: TableOptions) -> None:
     merge_function(schema, options)
     if not schema.primary_keys or options.merge_engine not in ("aggregation", "partial-update"):
         return
+    for name in options.sequence_fields:
+        if (function := options.field_options(name).aggregate_function) is not None:
+            raise InvalidInputError(
+                f"a column that orders the rows of a key has the newest value: sequence.field={name} "
+                f"fields.{name}.aggregate-function={function} fix='remove one'"
+            )
     removes = options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
     for name, aggregate in _aggregates(schema, options).items():
         aggregate.check_type(name, arrow_type(schema.field(name).type))
@@ -95,6 +101,21 @@ def resets_on_delete(options: TableOptions) -> bool:
     return options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
 
 
+def has_whole_rows(options: TableOptions) -> bool:
+    """Whether a row above level 0 is all that its key was below: its rows on higher levels do not count any longer.
+
+    Compactions look up what they do not rewrite, and merge it into what they write. Source: Paimon
+    CoreOptions.needLookup, LookupMergeFunction.
+    """
+    looks_up = options.changelog_producer == "lookup" or options.deletion_vectors_enabled or options.force_lookup
+    return looks_up and options.merge_engine != "first-row"
+
+
+def newest_row_is_whole(options: TableOptions) -> bool:
+    """Whether the row that was written last is all that its key is, whatever the older ones are."""
+    return options.merge_engine == "deduplicate" and not (options.sequence_fields or options.ignore_delete)
+
+
 def composes(schema: TableSchema, options: TableOptions) -> bool:
     """Whether a key's oldest rows may be folded first, as a compaction does, and their result is then as good as they.
 
@@ -102,7 +123,7 @@ def composes(schema: TableSchema, options: TableOptions) -> bool:
     fold would take from an older row by its sequence.
     """
     if options.merge_engine == "deduplicate":
-        return not options.sequence_fields and not options.ignore_delete
+        return newest_row_is_whole(options)
     if options.merge_engine != "partial-update" or resets_on_delete(options):
         return False
     return not (options.sequence_fields or options.sequence_groups() or _aggregates(schema, options))

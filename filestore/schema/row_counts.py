@@ -20,7 +20,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType
 from lsm.byte_sizes import rows_within
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingColumnError
 from lsm.merge.row_count import ROW_COUNT
 from lsm.row_kind import RowKind
 
@@ -176,7 +176,7 @@ def check_change(schema: TableSchema, path: Sequence[str], *, keeps_values: bool
     if not schema.table_options.row_counts:
         return
     if path[0] in HIDDEN_NAMES:
-        raise InvalidInputError(f"no such column: column={path[0]} columns={list(seen_schema(schema).column_names)}")
+        raise MissingColumnError(f"no such column: column={path[0]} columns={list(seen_schema(schema).column_names)}")
     if not keeps_values:
         raise InvalidInputError(
             f"rows are known by all their values, so deletes would not find them any more: {ROW_COUNTS_KEY}=true "

@@ -14,6 +14,7 @@ from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import MAIN_BRANCH, SCHEMA_PREFIX, TablePaths
 from filestore.layout.publication import check_not_published
+from filestore.options.option import Stored
 from filestore.options.secrets import shown_value
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions, canonical_options
@@ -246,9 +247,10 @@ def warn_of_other_shape(
         if [*has] != [*asked]:
             facts.append(f"{what} table_has={[*has]} wanted={[*asked]}")
     facts += [
-        f"option={key} table_has={shown_value(key, found.options[key])} wanted={shown_value(key, text)}"
+        f"option={key} table_has={shown_value(key, found.options.get(key, 'its default'))} "
+        f"wanted={shown_value(key, text)}"
         for key, text in texts.items()
-        if found.options.get(key, text) != text
+        if (key in found.options or _is_stored(key)) and not found.is_in_force(key, text)
     ]
     if facts:
         logger.warning(
@@ -256,6 +258,12 @@ def warn_of_other_shape(
             "name'",
             name, "; ".join(facts),
         )  # fmt: skip
+
+
+def _is_stored(key: str) -> bool:
+    """Whether a table that was made with an option has it: what its opener says, or what follows, is not stored."""
+    option = TableOptions.declared.get(key)
+    return option is not None and option.stored is Stored.BY_USERS and key not in ROOT_KEYS
 
 
 def _numbered(fields: Sequence[DataField], *, not_null: Sequence[str]) -> tuple[tuple[DataField, ...], int]:

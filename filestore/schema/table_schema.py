@@ -4,7 +4,7 @@ Source: Paimon spec "Schema", SchemaSerializer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import lru_cache
 from hashlib import blake2b
@@ -19,7 +19,7 @@ from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
 from filestore.types.identity_cache import cached_by_identity
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, MissingColumnError
 
 FIRST_SCHEMA_ID: Final = 0
 TABLE_UUID_KEY: Final = "fluvialTableUuid"
@@ -102,18 +102,35 @@ class TableSchema:
     @property
     def arrow_schema(self) -> pa.Schema:
         """All columns as Arrow fields. Raises: InvalidInputError for a column that we cannot hold."""
-        return arrow_schema(self.fields)
+        return _arrow_schema_of(self.fields)
+
+    def arrow_schema_of(self, names: Sequence[str]) -> pa.Schema:
+        """Some columns as Arrow fields, in the order of the names. Raises: as ``field``, and as ``arrow_schema``."""
+        if tuple(names) == self.column_names:
+            return self.arrow_schema
+        return arrow_schema(self.fields_of(names))
 
     @property
     def table_options(self) -> TableOptions:
         """The options in force; unknown keys of other writers are let through."""
         return _options_in_force(tuple(self.options.items()), self.primary_keys, self.version)
 
+    def is_in_force(self, key: str, text: str) -> bool:
+        """Whether an option has the value that a text gives, be it by default or in other words; not if unknown."""
+        keys = {"primary-key": self.primary_keys, "partition": self.partition_keys}
+        option = TableOptions.declared.get(key)
+        if option is None:
+            return self.options.get(key) == text
+        if key in keys:
+            return bool(option.read({key: text}) == keys[key])
+        after = replace(self, options={**self.options, key: text})
+        return bool(after.table_options[option] == self.table_options[option])
+
     def field(self, name: str) -> DataField:
         """Column of a name. Raises: InvalidInputError with the names there are."""
         names = self.column_names
         if name not in names:
-            raise InvalidInputError(f"no such column: column={name} columns={list(names)}")
+            raise MissingColumnError(f"no such column: column={name} columns={list(names)}")
         return self.fields[names.places[name]]
 
     def arrow_field(self, name: str) -> pa.Field:
@@ -122,7 +139,8 @@ class TableSchema:
 
     def fields_of(self, names: Sequence[str]) -> tuple[DataField, ...]:
         """Columns of some names, in the order of the names."""
-        return tuple(self.field(name) for name in names)
+        places = self.column_names.places
+        return tuple(self.fields[places[name]] if name in places else self.field(name) for name in names)
 
     def to_json(self, *, on_branch: bool = False) -> str:
         """Text of the schema file.
@@ -184,6 +202,9 @@ class TableSchema:
 @cached_by_identity(64)
 def _names_of(fields: tuple[DataField, ...]) -> ColumnNames:
     return ColumnNames(field.name for field in fields)
+
+
+_arrow_schema_of = cached_by_identity(64)(arrow_schema)
 
 
 def uuid_of(schema: TableSchema | None) -> str | None:

@@ -28,7 +28,7 @@ from filestore.types.data_types import (
     DataType,
     walk,
 )
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingColumnError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowkind", "_ROW_ID"})
@@ -324,7 +324,7 @@ def _check_columns_exist(schema: TableSchema, uses: Mapping[str, Sequence[str]])
     for use, names in uses.items():
         for name in names:
             if name not in schema.column_names:
-                raise InvalidInputError(
+                raise MissingColumnError(
                     f"no such column: used_by={use!r} column={name} columns={list(schema.column_names)}"
                 )
         if len(set(names)) < len(names):

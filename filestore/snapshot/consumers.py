@@ -13,6 +13,7 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 _READS: Final = 10  # Paimon for Java overwrites in place: a file may briefly be empty or partial
 _WAIT_SECONDS: Final = 0.2
+_IDS: Final = 1 << 63  # a snapshot's id is a BIGINT
 
 
 class ConsumerStore:
@@ -102,6 +103,6 @@ class ConsumerStore:
 def _decoded(body: bytes) -> int | None:
     try:
         found = json.loads(body)["nextSnapshot"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if type(found) is int else None
+    return found if type(found) is int and 0 <= found < _IDS else None

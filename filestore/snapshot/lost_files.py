@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Protocol, TypeVar
 
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from lsm.errors import CorruptDataError
 
 ErrorT = TypeVar("ErrorT", bound="MissingFileError")
@@ -84,45 +84,49 @@ def missing_file(path: str, role: FileRole) -> MissingFileError:
 
 
 @contextmanager
-def naming_missing_files(snapshots: Snapshots, table: str, snapshot_id: int) -> Iterator[None]:
+def naming_missing_files(snapshots: Snapshots, table: str, snapshot: SnapshotRef | int) -> Iterator[None]:
     """Distinguishes lost files from an expired snapshot, in what is read for a snapshot.
 
     Args:
         snapshots: of the table, on the snapshot's branch.
         table: name of the table.
-        snapshot_id: for which files are read.
+        snapshot: for which files are read; of an id alone, any that has it.
 
     Raises:
         LostFileError: a file is missing, and the snapshot or a tag of it is still there.
-        SnapshotExpiredError: the snapshot expired meanwhile.
+        SnapshotExpiredError: the snapshot expired, or was taken back, meanwhile.
     """
     try:
         yield
     except MissingFileError as error:
         if type(error) is not MissingFileError:
             raise
-        raise _explained(error, snapshots, table, snapshot_id) from error
+        wanted = SnapshotRef(snapshot, "") if isinstance(snapshot, int) else snapshot
+        raise _explained(error, snapshots, table, wanted) from error
 
 
-def _explained(error: MissingFileError, snapshots: Snapshots, table: str, snapshot_id: int) -> MissingFileError:
+def _explained(error: MissingFileError, snapshots: Snapshots, table: str, wanted: SnapshotRef) -> MissingFileError:
     path, role = str(error.filename), error.role or FileRole.DATA
     if snapshots.is_hidden():
         return _error(
             SnapshotExpiredError,
-            f"the branch is being deleted or renamed: table={table} snapshot={snapshot_id} file={path} "
+            f"the branch is being deleted or renamed: table={table} snapshot={wanted.id} file={path} "
             "fix='open it again; an operation that was interrupted is named by verify'",
             path,
             role,
         )
-    holder = _holder(snapshots, snapshot_id)
+    holder = _holder(snapshots, wanted)
     if holder is None:
-        return _error(
-            SnapshotExpiredError,
-            f"the snapshot expired while it was read: table={table} snapshot={snapshot_id} "
-            f"earliest={snapshots.earliest_id()} file={path} fix='read a newer one, or keep it by a tag'",
-            path,
-            role,
-        )
+        earliest = snapshots.earliest_id()
+        facts = f"table={table} snapshot={wanted.id} earliest={earliest} file={path}"
+        if earliest is not None and max(earliest, snapshots.claimed_up_to()) <= wanted.id:
+            says = (
+                "the snapshot was taken back, by a rollback or by a branch that was moved into this one, since it was "
+                f"opened: {facts} fix='read the table again, which is another state now, or keep one by a tag'"
+            )
+        else:
+            says = f"the snapshot expired while it was read: {facts} fix='read a newer one, or keep it by a tag'"
+        return _error(SnapshotExpiredError, says, path, role)
     return lost_file(path, role, table=table, needed_by=holder)
 
 
@@ -138,15 +142,15 @@ def lost_file(path: str, role: FileRole, *, table: str, needed_by: str) -> LostF
     )
 
 
-def _holder(snapshots: Snapshots, snapshot_id: int) -> str | None:
-    """The snapshot or tag that needs the files; None: the snapshot has expired and no tag keeps it."""
-    if snapshots.claimed_up_to() <= snapshot_id and snapshots.find(snapshot_id) is not None:
-        return f"snapshot {snapshot_id}"
-    for name in snapshots.tag_names():
-        found = snapshots.find_tag(name)
-        if found is not None and found.id == snapshot_id:
-            return f"tag {name}"
-    return None
+def _holder(snapshots: Snapshots, wanted: SnapshotRef) -> str | None:
+    """The snapshot or tag that needs the files; None: the snapshot is no longer there and no tag keeps it."""
+
+    def is_wanted(found: Snapshot | None) -> bool:
+        return found is not None and found.id == wanted.id and wanted.identity in ("", found.identity)
+
+    if snapshots.claimed_up_to() <= wanted.id and is_wanted(snapshots.find(wanted.id)):
+        return f"snapshot {wanted.id}"
+    return next((f"tag {name}" for name in snapshots.tag_names() if is_wanted(snapshots.find_tag(name))), None)
 
 
 def _error(kind: type[ErrorT], message: str, path: str, role: FileRole) -> ErrorT:

@@ -6,6 +6,7 @@ nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2s
 from typing import Final, NamedTuple
 
 from filestore.io.byte_cache import ByteCache
@@ -13,13 +14,102 @@ from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO, is_file, write_hint
 from filestore.layout.branch_state import is_hidden
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
-from filestore.snapshot.claims import ExpiryClaims
 from filestore.snapshot.commit_times import snapshot_as_of
-from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef, back_from
 from filestore.snapshot.snapshot_line import SnapshotLine
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from lsm.nearest_names import names_text
+
+# ---- Which snapshots an expiry has claimed for deletion: one empty file for each claim, named by the first snapshot
+# kept
+# A claim is created before anything is deleted. Several processes may expire at once; the highest claim of an existing
+# snapshot holds. So a claim that an expiry left in another history (its table or branch was dropped and created again
+# while it was paused) has no effect: no snapshot there has that identity. A claim also proves that the expiry saw the
+# snapshot that it names as part of the history. Other readers of the layout do not look into this directory.
+
+
+_PREFIX: Final = "claim-"
+
+
+class ExpiryClaims:
+    """The claims on one branch of a table."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._directory = paths.expiry_dir
+
+    def refs(self) -> list[SnapshotRef]:
+        """The first snapshot kept by each claim, ascending, whether it is there or not."""
+        names = self._io.list_names(self._directory)
+        parts = (name.removeprefix(_PREFIX).partition("-") for name in names if name.startswith(_PREFIX))
+        found = (SnapshotRef(int(number), identity) for number, _, identity in parts if number.isdecimal())
+        return sorted(found, key=lambda each: (each.id, each.identity))
+
+    def highest_id(self) -> int:
+        """Highest snapshot id of all claims, whether they hold or not; 0: there is none."""
+        return max((each.id for each in self.refs()), default=0)
+
+    def add(self, first_kept: SnapshotRef) -> None:
+        """Claim every snapshot before this one, and remove the claims of lower ones. Raises: UnavailableError."""
+        known = self.refs()
+        if first_kept not in known:
+            self._io.replace(self._path(first_kept), b"")
+        for each in known:
+            if each.id < first_kept.id:
+                self.remove(each)
+
+    def remove(self, first_kept: SnapshotRef) -> None:
+        """Remove one claim. Idempotent. Raises: UnavailableError."""
+        self._io.delete(self._path(first_kept))
+
+    def remove_above(self, snapshot_id: int) -> None:
+        """Remove the claims of snapshots behind this one. Raises: UnavailableError."""
+        for each in self.refs():
+            if each.id > snapshot_id:
+                self.remove(each)
+
+    def _path(self, first_kept: SnapshotRef) -> str:
+        return f"{self._directory}/{_PREFIX}{first_kept.id}-{first_kept.identity}"
+
+
+# ---- Which snapshots a rollback or a repair removed: an empty file for each, named by the identity of the snapshot
+# The file is created before the snapshot is deleted, and stays. A writer that was paused after the creation of its
+# snapshot, or that got no answer, finds here that the snapshot was visible and was deleted with its files, and does not
+# publish these files again.
+
+
+class RemovedSnapshots:
+    """The removed snapshots of one branch of a table."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._directory = paths.removed_dir
+
+    def add(self, identity: str) -> None:
+        """Note that a snapshot is about to be deleted. Raises: UnavailableError; then it must not be."""
+        self._io.replace(f"{self._directory}/{identity}", b"")
+
+    def remove(self, identity: str) -> None:
+        """Note that a snapshot is not removed after all. Raises: UnavailableError."""
+        self._io.delete(f"{self._directory}/{identity}")
+
+    def identities(self) -> frozenset[str]:
+        """All that were removed, or are about to be."""
+        return frozenset(self._io.list_names(self._directory))
+
+    @property
+    def digest(self) -> str:
+        """Changes with every rollback, which removes at least the newest snapshot; "": none is removed."""
+        names = sorted(self._io.list_names(self._directory))
+        return blake2s("\n".join(names).encode(), digest_size=8).hexdigest() if names else ""
+
+    def has(self, identity: str) -> bool:
+        """Whether a snapshot was removed, or is about to be."""
+        return is_file(self._io, f"{self._directory}/{identity}")
+
+
+# ---- The files that publish snapshots, and the hints that avoid listing them
+
 
 logger = logging.getLogger("fluvial.snapshots")
 

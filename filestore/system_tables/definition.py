@@ -10,20 +10,14 @@ from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
-from filestore.system_tables.system_table import INSTANT, SystemTable
+from filestore.system_tables.system_table import SystemTable
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from filestore.types.data_types import parse_columns
 
-_SCHEMAS: Final = pa.schema(
-    [
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("fields", pa.string(), nullable=False),
-        pa.field("partition_keys", pa.string(), nullable=False),
-        pa.field("primary_keys", pa.string(), nullable=False),
-        pa.field("options", pa.string(), nullable=False),
-        pa.field("comment", pa.string()),
-        pa.field("update_time", INSTANT, nullable=False),
-    ]
+_SCHEMAS: Final = parse_columns(
+    "schema_id int64, fields string, partition_keys string, primary_keys string, options string, comment string?, "
+    "update_time instant"
 )
 
 
@@ -43,13 +37,7 @@ def _schemas(store: TableStore, _: Snapshot | None) -> pa.Table:
     return table_of(rows, _SCHEMAS)
 
 
-_OPTIONS: Final = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("value", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-    ]
-)
+_OPTIONS: Final = parse_columns("key string, value string, source string")
 
 
 def _options(store: TableStore, _: Snapshot | None) -> pa.Table:
@@ -57,24 +45,14 @@ def _options(store: TableStore, _: Snapshot | None) -> pa.Table:
     stored = store.schemas.latest()
     known: Mapping[str, str] = {} if stored is None else stored.options
     rows = [
-        {
-            "key": key,
-            "value": value,
-            "source": "table" if known.get(key) == options[key] else "reader",
-        }
+        {"key": key, "value": value, "source": "table" if known.get(key) == options[key] else "reader"}
         for key, value in without_secrets(options).items()
     ]
     return table_of(rows, _OPTIONS)
 
 
-_AGGREGATION_FIELDS: Final = pa.schema(
-    [
-        pa.field("field_name", pa.string(), nullable=False),
-        pa.field("field_type", pa.string(), nullable=False),
-        pa.field("function", pa.string()),
-        pa.field("function_options", pa.string()),
-        pa.field("comment", pa.string()),
-    ]
+_AGGREGATION_FIELDS: Final = parse_columns(
+    "field_name string, field_type string, function string?, function_options string?, comment string?"
 )
 _FUNCTION: Final = ".aggregate-function"
 _DEFAULT_FUNCTION: Final = "fields.default-aggregate-function"

@@ -11,8 +11,9 @@ from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind, Snapshot
 from filestore.system_tables.json_columns import json_text
-from filestore.system_tables.system_table import INSTANT, SystemTable
+from filestore.system_tables.system_table import SystemTable
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 from lsm.errors import CorruptDataError
 
 
@@ -32,28 +33,12 @@ def query_of(snapshot: Snapshot) -> tuple[str | None, int | None]:
     return snapshot.commit_user, snapshot.commit_identifier
 
 
-_SNAPSHOTS: Final = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("commit_user", pa.string(), nullable=False),
-        pa.field("commit_identifier", pa.int64(), nullable=False),
-        pa.field("commit_kind", pa.string(), nullable=False),
-        pa.field("commit_time", INSTANT, nullable=False),
-        pa.field("base_manifest_list", pa.string(), nullable=False),
-        pa.field("delta_manifest_list", pa.string(), nullable=False),
-        pa.field("changelog_manifest_list", pa.string()),
-        pa.field("total_record_count", pa.int64()),
-        pa.field("delta_record_count", pa.int64()),
-        pa.field("changelog_record_count", pa.int64()),
-        pa.field("watermark", pa.int64()),
-        pa.field("next_row_id", pa.int64()),
-        pa.field("operation", pa.string()),
-        pa.field("writer_version", pa.string()),
-        pa.field("log_offsets", pa.string()),
-        pa.field("query_id", pa.string()),
-        pa.field("batch_id", pa.int64()),
-    ]
+_SNAPSHOTS: Final = parse_columns(
+    "snapshot_id int64, schema_id int64, commit_user string, commit_identifier int64, commit_kind string, "
+    "commit_time instant, base_manifest_list string, delta_manifest_list string, changelog_manifest_list string?, "
+    "total_record_count int64?, delta_record_count int64?, changelog_record_count int64?, watermark int64?, "
+    "next_row_id int64?, operation string?, writer_version string?, log_offsets string?, query_id string?, "
+    "batch_id int64?"
 )
 
 
@@ -80,15 +65,8 @@ def _offsets_text(snapshot: Snapshot) -> str | None:
     return json_text(dict(sorted(snapshot.log_offsets.items()))) if snapshot.log_offsets else None
 
 
-_LOG_OFFSETS: Final = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("topic", pa.string()),
-        pa.field("start_offset", pa.int64()),
-        pa.field("end_offset", pa.int64(), nullable=False),
-        pa.field("commit_time", INSTANT, nullable=False),
-    ]
+_LOG_OFFSETS: Final = parse_columns(
+    "snapshot_id int64, bucket int32, topic string?, start_offset int64?, end_offset int64, commit_time instant"
 )
 
 
@@ -115,22 +93,10 @@ def _log_offsets(store: TableStore, _: Snapshot | None) -> pa.Table:
     return table_of(rows, _LOG_OFFSETS)
 
 
-_COMMITS: Final = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("commit_user", pa.string(), nullable=False),
-        pa.field("commit_identifier", pa.int64(), nullable=False),
-        pa.field("query_id", pa.string()),
-        pa.field("batch_id", pa.int64()),
-        pa.field("commit_kind", pa.string(), nullable=False),
-        pa.field("changes", pa.string()),
-        pa.field("commit_time", INSTANT, nullable=False),
-        pa.field("ms_since_previous", pa.int64()),
-        pa.field("delta_record_count", pa.int64()),
-        pa.field("log_record_count", pa.int64()),
-        pa.field("operation", pa.string()),
-        pa.field("properties", pa.string()),
-    ]
+_COMMITS: Final = parse_columns(
+    "snapshot_id int64, commit_user string, commit_identifier int64, query_id string?, batch_id int64?, "
+    "commit_kind string, changes string?, commit_time instant, ms_since_previous int64?, delta_record_count int64?, "
+    "log_record_count int64?, operation string?, properties string?"
 )
 
 
@@ -171,20 +137,10 @@ def log_record_count(before: Snapshot | None, snapshot: Snapshot) -> int | None:
     return sum(max(0, end - known.get(bucket, 0)) for bucket, end in snapshot.log_offsets.items())
 
 
-_COMPACTIONS: Final = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("commit_time", INSTANT, nullable=False),
-        pa.field("commit_user", pa.string(), nullable=False),
-        pa.field("bucket_count", pa.int64()),
-        pa.field("input_files", pa.int64()),
-        pa.field("output_files", pa.int64()),
-        pa.field("input_bytes", pa.int64()),
-        pa.field("output_bytes", pa.int64()),
-        pa.field("input_rows", pa.int64()),
-        pa.field("output_rows", pa.int64()),
-        pa.field("highest_level", pa.int32()),
-    ]
+_COMPACTIONS: Final = parse_columns(
+    "snapshot_id int64, commit_time instant, commit_user string, bucket_count int64?, input_files int64?, "
+    "output_files int64?, input_bytes int64?, output_bytes int64?, input_rows int64?, output_rows int64?, "
+    "highest_level int32?"
 )
 
 
@@ -220,14 +176,8 @@ def _work(store: TableStore, snapshot: Snapshot) -> dict[str, int | None]:
     }
 
 
-_STATISTICS: Final = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("mergedRecordCount", pa.int64()),
-        pa.field("mergedRecordSize", pa.int64()),
-        pa.field("colstat", pa.string()),
-    ]
+_STATISTICS: Final = parse_columns(
+    "snapshot_id int64, schema_id int64, mergedRecordCount int64?, mergedRecordSize int64?, colstat string?"
 )
 
 

@@ -11,23 +11,12 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.files import FileColumns
 from filestore.system_tables.system_table import SystemTable
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 
-_FILE_INDEXES: Final = pa.schema(
-    [
-        pa.field("partition", pa.string()),
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("file_path", pa.string(), nullable=False),
-        pa.field("file_size_in_bytes", pa.int64(), nullable=False),
-        pa.field("record_count", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("column_name", pa.string(), nullable=False),
-        pa.field("index_type", pa.string(), nullable=False),
-        pa.field("storage_type", pa.string(), nullable=False),  # EMBEDDED: in the manifest; FILE
-        pa.field("index_file_path", pa.string()),
-        pa.field("index_size_in_bytes", pa.int64(), nullable=False),
-        pa.field("index_container_size_in_bytes", pa.int64(), nullable=False),
-        pa.field("is_empty", pa.bool_(), nullable=False),
-    ]
+_FILE_INDEXES: Final = parse_columns(
+    "partition string?, bucket int32, file_path string, file_size_in_bytes int64, record_count int64, "
+    "schema_id int64, column_name string, index_type string, storage_type string, "  # EMBEDDED: in the manifest; FILE
+    "index_file_path string?, index_size_in_bytes int64, index_container_size_in_bytes int64, is_empty bool"
 )
 
 

@@ -17,6 +17,7 @@ from filestore.system_tables.system_table import LOCAL_TIME, SystemTable
 from filestore.table_store import TableStore
 from filestore.types.binary_columns import decode_columns
 from filestore.types.binary_row import ARITY_BYTES
+from filestore.types.data_types import parse_columns
 from lsm.compaction.universal import UniversalCompaction
 
 _SUMS: Final = (
@@ -29,20 +30,14 @@ _PARTITIONS: Final = pa.schema(
     [
         pa.field("partition", pa.string()),
         *_SUMS,
-        pa.field("created_at", LOCAL_TIME),
-        pa.field("total_buckets", pa.int32()),
-        pa.field("deleted_record_count", pa.int64(), nullable=False),
+        *parse_columns("created_at timestamp[ms]?, total_buckets int32?, deleted_record_count int64"),
     ]
 )
 _BUCKETS: Final = pa.schema(
     [
-        pa.field("partition", pa.string()),
-        pa.field("bucket", pa.int32(), nullable=False),
+        *parse_columns("partition string?, bucket int32"),
         *_SUMS,
-        pa.field("deleted_record_count", pa.int64(), nullable=False),
-        pa.field("l0_files", pa.int64(), nullable=False),
-        pa.field("sorted_runs", pa.int64(), nullable=False),
-        pa.field("compaction_debt", pa.int64(), nullable=False),
+        *parse_columns("deleted_record_count int64, l0_files int64, sorted_runs int64, compaction_debt int64"),
     ]
 )
 
@@ -130,22 +125,10 @@ def _summed(found: FileColumns, by: list[str]) -> pa.Table:
     return grouped.rename_columns([names.get(name, name) for name in grouped.column_names])
 
 
-_MANIFESTS: Final = pa.schema(
-    [
-        pa.field("file_name", pa.string(), nullable=False),
-        pa.field("file_size", pa.int64(), nullable=False),
-        pa.field("num_added_files", pa.int64(), nullable=False),
-        pa.field("num_deleted_files", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("min_partition_stats", pa.string()),
-        pa.field("max_partition_stats", pa.string()),
-        pa.field("min_row_id", pa.int64()),
-        pa.field("max_row_id", pa.int64()),
-        pa.field("min_bucket", pa.int32()),
-        pa.field("max_bucket", pa.int32()),
-        pa.field("min_level", pa.int32()),
-        pa.field("max_level", pa.int32()),
-    ]
+_MANIFESTS: Final = parse_columns(
+    "file_name string, file_size int64, num_added_files int64, num_deleted_files int64, schema_id int64, "
+    "min_partition_stats string?, max_partition_stats string?, min_row_id int64?, max_row_id int64?, "
+    "min_bucket int32?, max_bucket int32?, min_level int32?, max_level int32?"
 )
 
 

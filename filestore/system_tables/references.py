@@ -16,19 +16,13 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
-from filestore.system_tables.system_table import INSTANT, LOCAL_TIME, SystemTable
+from filestore.system_tables.system_table import SystemTable
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 
-_TAGS: Final = pa.schema(
-    [
-        pa.field("tag_name", pa.string(), nullable=False),
-        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("commit_time", pa.int64(), nullable=False),
-        pa.field("record_count", pa.int64()),
-        pa.field("create_time", LOCAL_TIME),
-        pa.field("time_retained", pa.string()),
-    ]
+_TAGS: Final = parse_columns(
+    "tag_name string, tagged_snapshot_id int64, schema_id int64, commit_time int64, record_count int64?, "
+    "create_time timestamp[ms]?, time_retained string?"
 )
 
 
@@ -69,17 +63,9 @@ def _retention(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_SAVEPOINTS: Final = pa.schema(
-    [
-        pa.field("savepoint_id", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("save_time", pa.int64(), nullable=False),
-        pa.field("record_count", pa.int64(), nullable=False),
-        pa.field("saved_snapshot_id", pa.int64(), nullable=False),
-        pa.field("full_manifest_list", pa.string(), nullable=False),
-        pa.field("tag_name", pa.string()),
-        pa.field("checkpoints", pa.string()),
-    ]
+_SAVEPOINTS: Final = parse_columns(
+    "savepoint_id int64, schema_id int64, save_time int64, record_count int64, saved_snapshot_id int64, "
+    "full_manifest_list string, tag_name string?, checkpoints string?"
 )
 
 
@@ -114,17 +100,10 @@ def _savepoints(store: TableStore, _: Snapshot | None) -> pa.Table:
     return table_of(rows, _SAVEPOINTS)
 
 
-_BRANCHES: Final = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("tag_name", pa.string()),
-        pa.field("tagged_snapshot_id", pa.int64()),
-        pa.field("branch_name", pa.string(), nullable=False),
-        pa.field("create_time", INSTANT),
-        pa.field("latest_snapshot_id", pa.int64()),
-        pa.field("parent", pa.string(), nullable=False),  # main's name for branches of main, and for main itself
-        pa.field("is_main", pa.bool_(), nullable=False),  # it has a row here since it replaced the former main
-    ]
+_BRANCHES: Final = parse_columns(
+    "name string, tag_name string?, tagged_snapshot_id int64?, branch_name string, create_time instant?, "
+    "latest_snapshot_id int64?, parent string, "  # main's name for branches of main, and for main itself
+    "is_main bool"  # it has a row here since it replaced the former main
 )
 
 
@@ -153,14 +132,8 @@ def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
     return table_of(rows, _BRANCHES)
 
 
-_CONSUMERS: Final = pa.schema(
-    [
-        pa.field("consumer_id", pa.string(), nullable=False),
-        pa.field("next_snapshot_id", pa.int64(), nullable=False),
-        pa.field("snapshots_behind", pa.int64(), nullable=False),
-        pa.field("log_offsets", pa.string()),
-        pa.field("last_seen", INSTANT),
-    ]
+_CONSUMERS: Final = parse_columns(
+    "consumer_id string, next_snapshot_id int64, snapshots_behind int64, log_offsets string?, last_seen instant?"
 )
 
 

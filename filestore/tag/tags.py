@@ -21,13 +21,7 @@ from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.keeping import with_pending_tag
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import (
-    check_gone,
-    check_open,
-    leaving,
-    remove_foreign,
-    remove_leftover,
-)
+from filestore.refs.pending_tags import check_gone, check_open, leaving, remove_foreign, remove_leftover
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_unreferenced, delete_unused_of
 from filestore.snapshot.snapshot import Snapshot
@@ -252,13 +246,7 @@ def release_tag(store: TableStore, name: str, *, body: bytes | None = None, dry_
             raise InvalidInputError(f"the tag was deleted or moved by another process: table={store.name} tag={name}")
 
     unused = delete_unreferenced(
-        store,
-        name,
-        tag.snapshot,
-        is_deleted=_is_reference_of(store, tag),
-        source=path,
-        remove=remove,
-        dry_run=dry_run,
+        store, name, tag.snapshot, is_deleted=_is_reference_of(store, tag), source=path, remove=remove, dry_run=dry_run
     )
     if not dry_run:
         if store.options.tag_create_success_file:

@@ -85,6 +85,24 @@ def widens(source: DataType, target: DataType) -> bool:
     return (source.root == "INT" and target.root == "DOUBLE") or keeps_order(source, target)
 
 
+def cast_loss(source: DataType, target: DataType) -> str | None:
+    """What a cast of stored values may change, in words; None: nothing. For a pair that ``can_cast`` allows."""
+    if not can_cast(source, target) or widens(source, target):
+        return None
+    if source.root in TEXT_ROOTS and target.root not in TEXT_ROOTS | BYTES_ROOTS:
+        return "a text that is none fails the read"
+    if target.root == "DECIMAL":
+        return "digits beyond its scale are rounded, numbers beyond its precision are null"
+    if target.root in INTEGER_ROOTS:
+        return "fractions are cut, numbers beyond it are others"
+    if target.root in _FLOAT_ROOTS:
+        return "digits beyond its precision are rounded"
+    if target.root in TEXT_ROOTS | BYTES_ROOTS:
+        is_cut = (target.length or 0) < MAX_LENGTH
+        return "as text, cut to its length" if is_cut else "as text"
+    return "true unless 0" if target.root == "BOOLEAN" else "finer units of time are cut"
+
+
 def narrowed(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Cast to a narrower atomic type, where ``widens(target, source)``, without changing values.
 

@@ -184,6 +184,19 @@ def arrow_field(field: DataField) -> pa.Field:
     return pa.field(field.name, arrow_type(field.type), nullable=field.type.nullable, metadata=metadata)
 
 
+def parse_columns(text: str) -> pa.Schema:
+    """Columns as text, ``branch string, tag_name string?``: name and Arrow's type, ``?`` where it may be null.
+
+    ``instant`` is a time in milliseconds, UTC.
+    """
+    types = {"instant": pa.timestamp("ms", tz="UTC")}
+    fields = []
+    for name, word in map(str.split, text.split(", ")):
+        kind = word.removesuffix("?")
+        fields.append(pa.field(name, types.get(kind) or pa.type_for_alias(kind), nullable=kind != word))
+    return pa.schema(fields)
+
+
 def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
     """The Arrow schema of columns, in order."""
     return pa.schema([arrow_field(field) for field in fields])

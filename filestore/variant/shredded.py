@@ -8,16 +8,188 @@ Source: parquet-format VariantShredding, as Paimon and Spark write it; VariantEn
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from filestore.variant.containers import arrays, object_parts, objects
-from filestore.variant.ragged import cut_out, flat_bytes, malformed, numbers_at, places_from, starts_of
-from filestore.variant.scalars import NULL_VALUE, encoded
+from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.words import IndexArray
+
+# ---- Arrays of byte strings and lists as flat NumPy arrays with offsets
+
+
+Bytes: TypeAlias = NDArray[np.uint8]
+
+_MOST_BYTES = 4  # of a number in a container
+
+
+def malformed(reason: str) -> CorruptDataError:
+    """The error for malformed stored values."""
+    return CorruptDataError(f"a VARIANT is malformed: reason='{reason}'")
+
+
+def starts_of(counts: IndexArray) -> IndexArray:
+    """(n + 1,) where each of n lists begins, and where the last one ends."""
+    found = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found
+
+
+def places_from(starts: IndexArray, counts: IndexArray, steps: IndexArray | int = 1) -> IndexArray:
+    """For each of n lists the ``counts`` positions from its start on, ``steps`` apart, one list after the other."""
+    begins = starts_of(counts)
+    found: IndexArray = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
+    found *= steps if isinstance(steps, int) else np.repeat(steps, counts)
+    found += np.repeat(starts, counts)
+    return found
+
+
+def flat_bytes(values: pa.Array) -> tuple[Bytes, IndexArray]:
+    """The bytes of an array of byte strings, and the n + 1 offsets in them; a null is an empty one."""
+    if not len(values):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    large = values.cast(pa.large_binary())
+    offsets: IndexArray = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    data = large.buffers()[2]
+    return np.frombuffer(b"" if data is None else data, np.uint8), offsets
+
+
+def byte_strings(data: Bytes, offsets: IndexArray) -> pa.Array:
+    """(n,) byte strings of flat bytes and n + 1 offsets."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def cut_out(data: Bytes, starts: IndexArray, ends: IndexArray) -> pa.Array:
+    """(n,) byte strings from anywhere in flat bytes. Raises: CorruptDataError: one is not inside."""
+    if len(starts) and (starts.min() < 0 or ends.max() > len(data) or (ends < starts).any()):
+        raise malformed("a part is outside of its value")
+    lengths = ends - starts
+    return byte_strings(data[places_from(starts, lengths)], starts_of(lengths))
+
+
+def numbers_at(data: Bytes, places: IndexArray, widths: IndexArray) -> IndexArray:
+    """(n,) unsigned numbers of 1 to 4 bytes, lowest byte first. Raises: CorruptDataError: one is not inside."""
+    if len(places) and (places.min() < 0 or (places + widths).max() > len(data)):
+        raise malformed("it ends too early")
+    found = np.zeros(len(places), np.int64)
+    for index in range(_MOST_BYTES):
+        inside = widths > index
+        found[inside] |= data[places[inside] + index].astype(np.int64) << (8 * index)
+    return found
+
+
+def number_bytes(numbers: IndexArray, widths: IndexArray) -> Bytes:
+    """Flat: the lowest 1 to 8 bytes of each number, lowest byte first."""
+    every = np.ascontiguousarray(numbers.astype("<i8")).view(np.uint8).reshape(-1, 8)
+    return every[np.arange(8) < widths[:, None]]
+
+
+def width_of(numbers: IndexArray) -> IndexArray:
+    """(n,) how many of 1 to 4 bytes hold each number."""
+    return 1 + (numbers > 0xFF).astype(np.int64) + (numbers > 0xFFFF) + (numbers > 0xFFFFFF)
+
+
+# ---- Objects and arrays of VARIANT: taken apart, and made of their parts
+# Behind its first byte a container has the number of its parts, for an object their names as places in the metadata, in
+# the order of the names, then where each part begins, then the parts.
+# Source: parquet-format VariantEncoding, "Value Data for Object", "Value Data for Array".
+
+
+_OBJECT, _ARRAY = 2, 3
+_LARGE: Final = 0xFF  # parts; with more, their number has four bytes
+
+
+def object_parts(values: pa.Array) -> tuple[IndexArray, IndexArray, pa.Array]:
+    """The fields of objects, object after object: its index, the place of the name, and the value.
+
+    Args:
+        values: (n,) byte strings without nulls.
+
+    Raises:
+        CorruptDataError: one is no object, or ends too early.
+    """
+    data, offsets = flat_bytes(values)
+    begins, ends = offsets[:-1], offsets[1:]
+    if (begins == ends).any():
+        raise malformed("a value is empty")
+    heads = data[begins].astype(np.int64)
+    if (heads & 3 != _OBJECT).any():
+        raise malformed("beside shredded fields is a value that is no object")
+    offset_widths, place_widths = (heads >> 2 & 3) + 1, (heads >> 4 & 3) + 1
+    count_widths = np.where(heads >> 6 & 1, 4, 1)
+    counts = numbers_at(data, begins + 1, count_widths)
+    places_at = begins + 1 + count_widths
+    offsets_at = places_at + counts * place_widths
+    parts_at = offsets_at + (counts + 1) * offset_widths
+    if (parts_at > ends).any():
+        raise malformed("it ends too early")
+    index = np.repeat(np.arange(len(counts)), counts)
+    places = numbers_at(data, places_from(places_at, counts, place_widths), np.repeat(place_widths, counts))
+    begun = numbers_at(data, places_from(offsets_at, counts, offset_widths), np.repeat(offset_widths, counts))
+    sizes = numbers_at(data, offsets_at + counts * offset_widths, offset_widths)
+    if (parts_at + sizes > ends).any():
+        raise malformed("it ends too early")
+    starts = begun + np.repeat(parts_at, counts)
+    order = np.lexsort((starts, index))  # parts may lie in another order than their names
+    stops = np.empty_like(starts)
+    following = np.append(starts[order][1:], 0)
+    lasts = (starts_of(counts)[1:] - 1)[counts > 0]
+    following[lasts] = (parts_at + sizes)[counts > 0]
+    stops[order] = following
+    return index, places, cut_out(data, starts, stops)
+
+
+def objects(counts: IndexArray, places: IndexArray, parts: pa.Array) -> pa.Array:
+    """(n,) objects of fields that are in the order of objects and names.
+
+    Args:
+        counts: (n,) fields of each object.
+        places: (sum of counts,) of their names.
+        parts: (sum of counts,) their values, without nulls.
+    """
+    begins = starts_of(counts)
+    widest = np.zeros(len(counts), np.int64)
+    filled = counts > 0
+    if len(places):
+        widest[filled] = np.maximum.reduceat(places, begins[:-1][filled])
+    widths = width_of(widest)
+    named = byte_strings(number_bytes(places, np.repeat(widths, counts)), starts_of(counts * widths))
+    return _containers(_OBJECT, counts, parts, named, widths)
+
+
+def arrays(counts: IndexArray, parts: pa.Array) -> pa.Array:
+    """(n,) arrays of elements that are in order; ``counts`` and ``parts`` as of ``objects``."""
+    return _containers(_ARRAY, counts, parts, None, None)
+
+
+def _containers(
+    kind: int, counts: IndexArray, parts: pa.Array, named: pa.Array | None, name_widths: IndexArray | None
+) -> pa.Array:
+    data, offsets = flat_bytes(parts)
+    begins = starts_of(counts)
+    bounds = offsets[begins]
+    widths = width_of(bounds[1:] - bounds[:-1])
+    begun = offsets[places_from(begins[:-1], counts + 1)] - np.repeat(bounds[:-1], counts + 1)
+    places = byte_strings(number_bytes(begun, np.repeat(widths, counts + 1)), starts_of((counts + 1) * widths))
+    is_large = (counts > _LARGE).astype(np.int64)
+    forms = widths - 1 | is_large << 2
+    if name_widths is not None:
+        forms = widths - 1 | name_widths - 1 << 2 | is_large << 4
+    heads = _heads((forms << 2 | kind).astype(np.uint8), counts, is_large)
+    return end_to_end(heads, *([named] if named is not None else []), places, byte_strings(data, bounds))
+
+
+def _heads(forms: Bytes, counts: IndexArray, is_large: IndexArray) -> pa.Array:
+    widths = 2 + 3 * is_large
+    return byte_strings(number_bytes(counts << 8 | forms, widths), starts_of(widths))
+
+
+# ---- Reassembles shredded VARIANT values, of which some fields are stored as columns
+
 
 _VERSION = 1
 
@@ -190,3 +362,124 @@ def _objects(typed: pa.StructArray, value: pa.Array, names: NameLists, lists: In
         counts = np.bincount(row, minlength=len(lists)).astype(np.int64)
         made = objects(counts, np.concatenate(places)[order], pa.concat_arrays(parts).take(pa.array(order)))
     return pc.if_else(is_object, made, value)
+
+
+# ---- Columns of one type as VARIANT values, in the shortest form, as Spark and Paimon build them
+#
+# A value begins with a byte: two bits say of which kind it is, six which type, or the length of a short text. Source:
+# parquet-format VariantEncoding, "Value encoding"; VariantShredding, "Shredded Value Types".
+
+
+NULL_VALUE: Final = b"\x00"
+
+_TRUE, _FALSE, _INTEGERS = 1, 2, {1: 3, 2: 4, 4: 5, 8: 6}
+_DOUBLE, _DECIMALS, _DATE, _FLOAT, _BINARY, _TEXT, _UUID = 7, {4: 8, 8: 9, 16: 10}, 11, 14, 15, 16, 20
+_MOST_SHORT: Final = 63  # bytes of a text whose length is in the first byte
+_DIGITS: Final = {4: 9, 8: 18}  # of a decimal by the bytes that hold it
+_UUID_BYTES: Final = 16
+_TIMES: Final = {("us", True): 12, ("us", False): 13, ("ns", True): 18, ("ns", False): 19}
+_TIME: Final = 17
+
+
+def encoded(values: pa.Array) -> pa.Array:
+    """The values of a column, as byte strings; null where it is null.
+
+    Raises:
+        InvalidInputError: a type that no shredded value has.
+    """
+    kind = values.type
+    if isinstance(values, pa.ExtensionArray):
+        return encoded(values.storage)
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values), pa.large_binary())
+    if pa.types.is_boolean(kind):
+        made = pc.if_else(values, bytes([_TRUE << 2]), bytes([_FALSE << 2])).cast(pa.large_binary())
+    elif pa.types.is_integer(kind):
+        made = _integers(pc.fill_null(values.cast(pa.int64()), 0).to_numpy())
+    elif pa.types.is_decimal(kind) and kind.bit_width <= 128:
+        made = _decimals(values)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        made = _texts(pc.fill_null(values, "").cast(pa.large_binary()))
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        made = _sized(_BINARY, pc.fill_null(values.cast(pa.large_binary()), b""))
+    else:
+        made = _fixed(values)
+    return pc.if_else(values.is_valid(), made, pa.scalar(None, pa.large_binary())) if values.null_count else made
+
+
+def _integers(values: NDArray[np.int64]) -> pa.Array:
+    widths = np.full(len(values), 8, np.int64)
+    for width, kind in ((4, np.int32), (2, np.int16), (1, np.int8)):
+        widths[(values >= np.iinfo(kind).min) & (values <= np.iinfo(kind).max)] = width
+    heads = np.zeros(9, np.uint8)
+    heads[[*_INTEGERS]] = [each << 2 for each in _INTEGERS.values()]
+    return _behind(heads[widths], number_bytes(values, widths), widths)
+
+
+def _decimals(values: pa.Array) -> pa.Array:
+    """Scale in a byte, then the digits as a number of 4, 8 or 16 bytes."""
+    scale = values.type.scale
+    wide = pc.fill_null(values.cast(pa.decimal128(38, scale)), 0)
+    words = np.frombuffer(wide.buffers()[1], np.int64, 2 * len(wide), wide.offset * 16).reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    is_long = high == (low >> 63)  # the upper half repeats the sign
+    widths = np.full(len(wide), 16, np.int64)
+    for width, digits in sorted(_DIGITS.items(), reverse=True):
+        widths[is_long & (low < 10**digits) & (low > -(10**digits))] = width
+    heads = np.zeros(17, np.uint8)
+    heads[[*_DECIMALS]] = [each << 2 for each in _DECIMALS.values()]
+    every = np.empty((len(wide), 17), np.uint8)
+    every[:, 0] = scale
+    every[:, 1:] = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 16)
+    return _behind(heads[widths], every[np.arange(17) <= widths[:, None]], widths + 1)
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    lengths = pc.binary_length(values)
+    is_short = pc.less_equal(lengths, _MOST_SHORT)
+    sizes = pc.if_else(is_short, lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    heads = byte_strings((sizes << 2 | 1).astype(np.uint8), np.arange(len(values) + 1))
+    return pc.if_else(is_short, end_to_end(heads, values), _sized(_TEXT, values))
+
+
+def _sized(kind: int, values: pa.Array) -> pa.Array:
+    lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+    every = np.empty((len(values), 5), np.uint8)
+    every[:, 0] = kind << 2
+    every[:, 1:] = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
+    return end_to_end(byte_strings(every.ravel(), np.arange(len(values) + 1) * 5), values)
+
+
+def _fixed(values: pa.Array) -> pa.Array:
+    """Types whose values have one length, as they lie in memory. Raises: InvalidInputError: another type."""
+    kind = values.type
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        head, plain = (_FLOAT if pa.types.is_float32(kind) else _DOUBLE), values
+    elif pa.types.is_date(kind):
+        head, plain = _DATE, values.cast(pa.date32())
+    elif pa.types.is_time(kind):
+        head, plain = _TIME, values.cast(pa.time64("us"))
+    elif pa.types.is_timestamp(kind):
+        unit = "ns" if kind.unit == "ns" else "us"
+        head, plain = _TIMES[unit, kind.tz is not None], values.cast(pa.timestamp(unit, kind.tz))
+    elif pa.types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
+        head, plain = _UUID, values
+    else:
+        raise InvalidInputError(f"no shredded VARIANT has parts of this type: type={kind}")
+    width = plain.type.byte_width
+    every = np.empty((len(plain), 1 + width), np.uint8)
+    every[:, 0] = head << 2
+    every[:, 1:] = np.frombuffer(plain.buffers()[1], np.uint8, width * len(plain), width * plain.offset).reshape(
+        -1, width
+    )
+    return byte_strings(every.ravel(), np.arange(len(plain) + 1) * (1 + width))
+
+
+def _behind(heads: Bytes, data: Bytes, widths: IndexArray) -> pa.Array:
+    """Byte strings of one byte each, and of what is behind it."""
+    return end_to_end(byte_strings(heads, np.arange(len(heads) + 1)), byte_strings(data, starts_of(widths)))
+
+
+def end_to_end(*parts: pa.Array) -> pa.Array:
+    """Byte strings, one behind the other."""
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))

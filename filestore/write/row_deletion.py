@@ -64,7 +64,7 @@ def read_with_places(
     deleted = read_deletion_vectors(store, split.deletion_vectors)
     tested = columns_of(filter) if filter is not None else frozenset()
     names = [name for name in store.schema.column_names if name in {*columns, *tested}]
-    schema = pa.schema([*(store.schema.arrow_field(name) for name in columns), FILE_FIELD, ROW_FIELD])
+    schema = pa.schema([*store.schema.arrow_schema_of(columns), FILE_FIELD, ROW_FIELD])
     for file in split.files:
         gone = deleted.get(file.file_name, NO_POSITIONS)
         for read in placed_rows(store, split.partition, split.bucket, file, names, with_system=False, span=filter):

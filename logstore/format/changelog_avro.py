@@ -168,8 +168,7 @@ def decode_avro_changes(
             places.append(indices)
             batches.append(
                 pa.RecordBatch.from_arrays(
-                    [columns.get(each.name, pa.nulls(len(indices), each.type)) for each in schema],
-                    schema=schema,
+                    [columns.get(each.name, pa.nulls(len(indices), each.type)) for each in schema], schema=schema
                 )
             )
             kinds.append(np.full(len(indices), RowKind.DELETE, np.int8))

@@ -78,12 +78,7 @@ def encode_changes(
 
 
 def decode_changes(
-    keys: pa.Array | None,
-    values: pa.Array,
-    *,
-    schema: pa.Schema,
-    key_names: Sequence[str],
-    log_format: JsonFormat,
+    keys: pa.Array | None, values: pa.Array, *, schema: pa.Schema, key_names: Sequence[str], log_format: JsonFormat
 ) -> tuple[pa.RecordBatch, pa.Array]:
     """Decode log records to inserts and deletes (``+U`` and ``-U`` cannot be distinguished from ``+I`` and ``-D``).
 
@@ -214,10 +209,7 @@ def _bad_rows(decoded: DecodedObjects) -> tuple[BadRecord, ...]:
     if decoded.rows.null_count == 0:
         return decoded.bad
     nulls = np.flatnonzero(flags(decoded.rows.is_null()))
-    return (
-        *decoded.bad,
-        *(BadRecord(index=int(decoded.indices[row]), reason="null, not a row") for row in nulls),
-    )
+    return (*decoded.bad, *(BadRecord(index=int(decoded.indices[row]), reason="null, not a row") for row in nulls))
 
 
 def _refuse_bad(bad: Sequence[BadRecord], record_indices: IndexArray, record_count: int) -> None:

@@ -5,6 +5,7 @@ The rules of types decide where a source type has no equal: decimals without bou
 Source: Kafka Connect ``JsonConverter``; Debezium "Data type mappings", "Temporal types", "Decimal types".
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ from logstore.format.source.column_values import (
     UNIT_OF_TIMESTAMP,
     VARIABLE_DECIMAL,
     part_fields,
+    row_plan,
     scale_of,
 )
-from logstore.format.source.defaults import default_literal, is_stand_in
 from logstore.format.source.ranges import OutOfRange
 from logstore.format.source.unavailable import has_placeholder
+from logstore.json.decoding import decode_objects
+from logstore.json.reading import reading_of
 from lsm.errors import InvalidInputError
 
 ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
@@ -54,6 +57,15 @@ _NOTES: Final = {
 LEFT_OUT: Final = (
     "an update that leaves a large value alone publishes null, which is stored: REPLICA IDENTITY FULL needed"
 )
+LEFT_OUT_PERHAPS: Final = (
+    "unless it is an array of text, varchar or char, an update that leaves a large value alone publishes null, which "
+    "is stored: column.propagate.source.type=.* of the connector says which it is"
+)
+LEFT_OUT_IN_TEXT: Final = (
+    "with binary.handling.mode=base64 an update that leaves a large value alone publishes null, which is stored: "
+    "with bytes and hex the connector says so"
+)
+_PLACEHOLDERS: Final = {True: None, False: LEFT_OUT, None: LEFT_OUT_PERHAPS}
 _CUT_IN_ARRAYS: Final = "times in arrays are cut to milliseconds in the connector, and 24:00 becomes 00:00"
 _OF_ARRAYS: Final = {
     "io.debezium.time.MicroTime": _CUT_IN_ARRAYS,
@@ -64,6 +76,7 @@ _ROUNDED: Final = "decimals are rounded in the connector: decimal.handling.mode=
 _OF_SOURCE: Final = {
     ("NAME", "string"): "the connector publishes null in changes after the snapshot",
     ("_TSVECTOR", "array"): "the connector publishes null",
+    ("BYTEA", "string"): LEFT_OUT_IN_TEXT,
     ("MONEY", "string"): "rows of a snapshot have the digits of a double: decimal.handling.mode=precise keeps all",
     ("MONEY", "double"): _ROUNDED,
     ("NUMERIC", "double"): _ROUNDED,
@@ -148,9 +161,9 @@ def columns_of_part(part: Mapping[str, Any] | None, rules: TypeRules = DEFAULT_R
     return tuple(_column(each, rules) for each in part_fields(part) if isinstance(each.get("field"), str))
 
 
-def row_part(schema_part: Mapping[str, Any] | None, *, row_field: str = "after") -> Mapping[str, Any] | None:
+def row_part(schema_part: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The schema part of the row within that of an envelope; None: it has none."""
-    return next((field for field in part_fields(schema_part) if field.get("field") == row_field), None)
+    return next((field for field in part_fields(schema_part) if field.get("field") == "after"), None)
 
 
 def value_schema(schema_part: Mapping[str, Any] | None, rules: TypeRules = DEFAULT_RULES) -> pa.Schema:
@@ -174,9 +187,9 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
         of_array = _OF_ARRAYS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
         source = source_type_of(part)
         of_source = _OF_SOURCE.get((source, str(part.get("type"))))
-        if isinstance(items, Mapping):
+        if isinstance(items, Mapping) and source != "_BYTEA":
             of_source = of_source or _OF_SOURCE.get((source.removeprefix("_"), str(items.get("type"))))
-        lost = (note, of_array, of_source, None if has_placeholder(part) else LEFT_OUT)
+        lost = (note, of_array, of_source, _PLACEHOLDERS[has_placeholder(part, _named_source(part))])
         note = "; ".join(filter(None, lost))
     default = part.get("default")
     is_computed = default is not None and is_stand_in(part)
@@ -199,9 +212,7 @@ def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
 
 def source_type_of(part: Mapping[str, Any]) -> str:
     """The type of a column as the database calls it, if the connector says so; else the connector's type."""
-    parameters = part.get("parameters")
-    named = parameters.get(_SOURCE_TYPE) if isinstance(parameters, Mapping) else None
-    if isinstance(named, str):
+    if named := _named_source(part):
         return named
     kind, meaning = part.get("type"), part.get("name")
     if kind == "array":
@@ -209,6 +220,12 @@ def source_type_of(part: Mapping[str, Any]) -> str:
     if kind == "map":
         return f"map<{source_type_of(part.get('keys') or {})},{source_type_of(part.get('values') or {})}>"
     return " ".join(str(word) for word in (kind, meaning) if word is not None) or "unknown"
+
+
+def _named_source(part: Mapping[str, Any]) -> str:
+    parameters = part.get("parameters")
+    named = parameters.get(_SOURCE_TYPE) if isinstance(parameters, Mapping) else None
+    return named if isinstance(named, str) else ""
 
 
 def _type_of(part: Any, rules: TypeRules) -> tuple[pa.DataType | None, str]:
@@ -272,3 +289,55 @@ def _nested(kind: str, part: Mapping[str, Any], rules: TypeRules) -> tuple[pa.Da
         return None, refused[0] if refused else "a struct without fields"
     notes = [f"{name}: {note}" for name, (_, note) in inner.items() if note]
     return pa.struct([(name, found) for name, (found, _) in inner.items()]), "; ".join(notes)
+
+
+# ---- The default of a column in a schema part, as a literal of the column's type
+#
+# Connectors publish no expression: where the database computes a default, as ``now()``, records have a stand-in,
+# which no row has.
+
+
+_COLUMN = "x"
+_EPOCH: Final = re.compile(r"0|1970-01-01(T00:00(:00(\.0+)?)?)?Z?")
+_MOMENTS: Final = frozenset(
+    {*UNIT_OF_DATE, *UNIT_OF_TIMESTAMP, "io.debezium.time.ZonedTimestamp"}
+    | {f"io.debezium.time.Iso{each}" for each in ("Date", "Timestamp")}
+)
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+_OF_SESSION: Final = frozenset(
+    {"CURRENT_USER", "SESSION_USER", "CURRENT_ROLE", "USER", "CURRENT_CATALOG", "CURRENT_SCHEMA"}
+)
+
+
+def is_stand_in(part: Mapping[str, Any]) -> bool:
+    """Whether the default in a schema part stands for an expression, such as ``now()``.
+
+    Measured with Debezium 3.4: 1970 for moments, zeros for a UUID, the name of a function of the session. A literal
+    1970 is taken for one of these. A sequence has 0, as many a plain column.
+    """
+    default, kind = str(part.get("default")), part.get("name")
+    if kind in _MOMENTS:
+        return _EPOCH.fullmatch(default) is not None
+    if kind == "io.debezium.data.Uuid":
+        return default == _NO_UUID
+    return default in _OF_SESSION
+
+
+def default_literal(part: Mapping[str, Any], data_type: pa.DataType) -> str | None:
+    """The default written as text; None: it has none, or the type has no literals.
+
+    Args:
+        part: the schema part of a column.
+        data_type: of the column.
+    """
+    default = part.get("default")
+    if default is None or pa.types.is_nested(data_type) or pa.types.is_binary(data_type):
+        return None
+    row = {"fields": [{**part, "field": _COLUMN}]}
+    plan = row_plan(row, {_COLUMN: reading_of(data_type, lenient=True)}, out_of_range="null")
+    decoded = decode_objects(pa.array([json.dumps({_COLUMN: default})]), plan.reading)
+    if not len(decoded.rows):
+        return None
+    value = plan.converted(decoded.rows).values.field(_COLUMN)
+    text = value.cast(pa.string())[0].as_py()
+    return None if text is None else str(text)

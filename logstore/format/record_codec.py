@@ -93,12 +93,7 @@ class RecordCodec:
             )
             return LogChanges(rows=rows, kinds=kinds, indices=None)
         return changelog_avro.decode_avro_changes(
-            keys,
-            values,
-            schema=schema,
-            key_names=self.key_names,
-            log_format=self.log_format,
-            registry=self._registry,
+            keys, values, schema=schema, key_names=self.key_names, log_format=self.log_format, registry=self._registry
         )
 
     @property

@@ -8,7 +8,7 @@ import base64
 import datetime
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 from functools import cached_property
@@ -140,10 +140,9 @@ def reading_of(data_type: pa.DataType, *, lenient: bool = False) -> Reading:
     )
 
 
-def row_reading(schema: pa.Schema, *, lenient: bool = False, special: Mapping[str, Reading] | None = None) -> Reading:
-    """Reading of a row as a JSON object; ``special`` overrides the default readings by column name."""
-    special = special or {}
-    children = tuple(special.get(field.name) or reading_of(field.type, lenient=lenient) for field in schema)
+def row_reading(schema: pa.Schema, *, lenient: bool = False) -> Reading:
+    """Reading of a row as a JSON object."""
+    children = tuple(reading_of(field.type, lenient=lenient) for field in schema)
     return Reading(type=pa.struct(list(schema)), lenient=lenient, children=children)
 
 

@@ -119,6 +119,14 @@ class LogTopics:
             raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Create", name)]) from error
         return self._until_complete(name)
 
+    def partition_counts(self) -> dict[str, int]:
+        """The partitions of each topic that the user may see, by its name; not those of Kafka itself."""
+        try:
+            listed = self._admin.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise error_of_kafka(error, "topics cannot be listed:", self._notes, needs=[]) from error
+        return {name: len(topic.partitions) for name, topic in listed.items() if not name.startswith("__")}
+
     def find_topic(self, name: str) -> LogTopic | None:
         """The topic, or None when it does not exist."""
         found = self._description(name)
@@ -217,11 +225,6 @@ class LogTopics:
 
     def offsets_at(self, name: str, buckets: Iterable[int], time_ms: int) -> LogOffsets:
         """The offset of the first record at or after a timestamp, per bucket; the end where there is none.
-
-        Args:
-            name: name of the topic.
-            buckets: buckets to look up.
-            time_ms: epoch milliseconds.
 
         Raises:
             CorruptDataError: the topic or a partition of it is missing.

@@ -161,8 +161,8 @@ class _Reading:
                 taken = self._taken(messages)
                 if taken:
                     yield taken
-            if self._notes.is_missing_topic:
-                raise KafkaException(self._notes.last)  # reported by callback, not as a message
+            if self._notes.missing_topic is not None:
+                raise KafkaException(self._notes.missing_topic)
             self._notes.check_accepted()
             if self._next_offset > before:
                 progress = self._clock.monotonic()

@@ -135,10 +135,7 @@ class BucketLogWriter:
         end, self._committed = self._committed, None
         assert end is not None
         self._tail = LogTail(
-            bucket=self._target.bucket,
-            marker=end,
-            end_offset=end.end_offset,
-            earliest_offset=self.tail.earliest_offset,
+            bucket=self._target.bucket, marker=end, end_offset=end.end_offset, earliest_offset=self.tail.earliest_offset
         )
         self._batch, self._schema_id, self._committed_rows, self._first_offset = None, None, 0, None
         try:

@@ -302,7 +302,7 @@ def read_marker(
         consumer.assign([TopicPartition(topic, bucket, end_offset - 1)])
         while clock.monotonic() < deadline:
             message = consumer.poll(min(1.0, _left(clock, deadline)))
-            error = None if message is None else message.error()
+            error = notes.missing_topic if message is None else message.error()
             if message is not None and error is None:
                 return _marker_of(message, topic, bucket, table_id) if message.offset() == end_offset - 1 else None
             if error is not None and error.code() in _RETENTION_WAS_FASTER:
@@ -329,6 +329,8 @@ def _last_record(
     while True:
         message = consumer.poll(min(1.0, _left(clock, deadline)))
         if message is None:
+            if notes.missing_topic is not None:
+                raise KafkaException(notes.missing_topic)
             if clock.monotonic() >= deadline:
                 raise UnavailableError(f"{doing} cause=no answer in time{notes.text}")
             continue

@@ -4,21 +4,288 @@ A function sees the operands of all keys at once. A *retract* operand undoes an 
 support retraction raise. Source: Paimon FieldAggregator and its subclasses.
 """
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from lsm.aggregate.collection_aggregates import collect, listagg, merge_map
 from lsm.aggregate.nested_aggregates import merge_map_with_keytime, nested_partial_update, nested_update
-from lsm.aggregate.number_aggregates import product, total, truth_of_all, truth_of_any
 from lsm.aggregate.operand_types import check_type, is_stored_as_integer
 from lsm.aggregate.operands import OperandKeys, Operands
 from lsm.aggregate.sketch_aggregates import bitmaps32, bitmaps64, hll_sketches, theta_sketches
 from lsm.errors import InvalidInputError
-from lsm.keys.words import IndexArray, NumberPart, number_parts_of, stable_order
+from lsm.keys.words import BoolArray, IndexArray, NumberPart, Part, number_parts_of, stable_order
+
+# ---- Sums, products and boolean aggregates. No operand is null, every key has at least one
+#
+# Integer overflow is an error, never wrapped; decimals that exceed their precision become null; floats are added in
+# arrival order, in double precision. Source: Paimon FieldSumAgg, FieldProductAgg, FieldBoolAndAgg.
+
+
+_SAFE_SUM: Final = 2**62  # sums that cannot exceed this are added in int64
+_EXACT: Final = Context(prec=200)  # digits; a product of two DECIMAL(76) has 152
+
+
+def total(operands: Operands) -> pa.Array:
+    """(k,) operands added, retracts subtracted."""
+    kind = operands.values.type
+    if pa.types.is_floating(kind):
+        doubles = operands.values.cast(pa.float64()).to_numpy()
+        signed = np.where(operands.retracts, -doubles, doubles)
+        return pa.array(np.bincount(operands.keys.numbers, weights=signed, minlength=operands.key_count)).cast(kind)
+    numbers = _whole_numbers(operands.values)
+    if numbers.dtype != object:
+        most = int((operands.keys.lasts - operands.keys.firsts).max()) + 1
+        if max(-int(numbers.min()), int(numbers.max())) * most >= _SAFE_SUM:
+            numbers = numbers.astype(object)
+    if operands.retracts.any():
+        numbers = np.where(operands.retracts, -numbers, numbers)
+    return _from_numbers(kind, np.add.reduceat(numbers, operands.keys.firsts))
+
+
+def product(operands: Operands) -> pa.Array:
+    """(k,) operands multiplied, retracts divided out. Key by key, since rounding and truncation depend on the order.
+
+    Floats before the first insert are divided out as well; of other types they are dropped, which cannot hold that.
+    """
+    kind = operands.values.type
+    multiply, divide = _arithmetic(kind)
+    holds_fractions = pa.types.is_floating(kind)
+    values = operands.values.to_pylist()
+    results: list[Any] = [None] * operands.key_count
+    started = np.zeros(operands.key_count, np.bool_)
+    for key, value, is_retract in zip(operands.keys.numbers.tolist(), values, operands.retracts.tolist(), strict=True):
+        if not started[key]:
+            if is_retract and not holds_fractions:
+                continue
+            results[key], started[key] = (divide(1.0, value) if is_retract else value), True
+        elif results[key] is not None:
+            results[key] = divide(results[key], value) if is_retract else multiply(results[key], value)
+    if pa.types.is_integer(kind) and started.any():
+        found = _from_numbers(kind, np.array([0 if each is None else each for each in results], dtype=object))
+        return found.take(pa.array(np.arange(len(found)), mask=~started)) if not started.all() else found
+    return pa.array(results, kind)
+
+
+def truth_of_all(operands: Operands) -> pa.Array:
+    """(k,) whether all operands are true."""
+    return pa.array(np.logical_and.reduceat(_truths(operands), operands.keys.firsts))
+
+
+def truth_of_any(operands: Operands) -> pa.Array:
+    """(k,) whether some operand is true."""
+    return pa.array(np.logical_or.reduceat(_truths(operands), operands.keys.firsts))
+
+
+def _truths(operands: Operands) -> NDArray[np.bool_]:
+    truths: NDArray[np.bool_] = operands.values.to_numpy(zero_copy_only=False)
+    return truths
+
+
+def _whole_numbers(values: pa.Array) -> NDArray[Any]:
+    """Integers, or the unscaled values of decimals: int64 if all fit, else Python integers."""
+    kind = values.type
+    if pa.types.is_integer(kind):
+        return np.asarray(values.cast(pa.int64()).to_numpy())
+    if not pa.types.is_decimal128(kind):
+        raise InvalidInputError("decimals of more than 38 digits cannot be added")
+    limbs = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)[values.offset : values.offset + len(values)]
+    low, high = limbs[:, 0], limbs[:, 1]
+    if bool((high == low >> 63).all()):
+        return np.ascontiguousarray(low)
+    whole: NDArray[Any] = high.astype(object) * (1 << 64) + low.view(np.uint64).astype(object)
+    return whole
+
+
+def _from_numbers(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
+    if pa.types.is_decimal(kind):
+        return _decimals(kind, numbers)
+    bits = kind.bit_width
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    outside = [int(number) for number in (numbers.min(), numbers.max()) if not low <= number <= high]
+    if outside:
+        raise InvalidInputError(
+            f"the result overflows its type: result={outside[0]} min={low} max={high} fix=a wider type"
+        )
+    return pa.array(numbers.astype(np.int64)).cast(kind)
+
+
+def _decimals(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
+    limit = 10**kind.precision
+    fits = (numbers < limit) & (numbers > -limit)
+    if numbers.dtype == object:
+        scaled = [
+            Decimal(number).scaleb(-kind.scale, _EXACT) if ok else None
+            for number, ok in zip(numbers, fits, strict=True)
+        ]
+        return pa.array(scaled, kind)
+    limbs = np.stack([numbers, numbers >> 63], axis=1)
+    decimals = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(limbs)])
+    return decimals if fits.all() else decimals.take(pa.array(np.arange(len(numbers)), mask=~fits))
+
+
+def _arithmetic(kind: pa.DataType) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    if pa.types.is_floating(kind):
+        return operator.mul, _divide_floats
+    if pa.types.is_integer(kind):
+        return operator.mul, _divide_integers
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def rounded(value: Decimal) -> Decimal | None:
+        value = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACT)
+        return value if abs(value) < limit else None
+
+    return (
+        lambda left, right: rounded(_EXACT.multiply(left, right)),
+        lambda left, right: rounded(_EXACT.divide(left, _not_zero(right))),
+    )
+
+
+def _divide_integers(left: int, right: int) -> int:
+    """Rounds towards zero, like Java."""
+    quotient: int = abs(left) // abs(_not_zero(right))
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _divide_floats(left: float, right: float) -> float:
+    """IEEE 754 division: division by zero gives an infinity or NaN."""
+    with np.errstate(all="ignore"):
+        return float(np.float64(left) / np.float64(right))
+
+
+def _not_zero(value: Any) -> Any:
+    if not value:
+        raise InvalidInputError("a zero factor of a product cannot be retracted")
+    return value
+
+
+# ---- Aggregates of strings, arrays and maps. No operand is null, every key has at least one
+#
+# Source: Paimon FieldListaggAgg, FieldCollectAgg, FieldMergeMapAgg.
+
+
+def listagg(operands: Operands, *, delimiter: str, distinct: bool) -> pa.Array:
+    """(k,) the strings joined, without empty ones; with `distinct` also without parts that occurred before."""
+    kind = operands.values.type
+    filled = operands.where(pc.greater(pc.binary_length(operands.values), 0).to_numpy(zero_copy_only=False))
+    if not len(filled.rows):
+        return pa.array([""] * operands.key_count, kind)
+    lists = _lists(filled.dense(), filled.values)
+    if distinct:
+        joined = pa.array([_join_distinct(texts, delimiter) for texts in lists.to_pylist()], kind)
+    else:
+        joined = pc.binary_join(lists, delimiter).cast(kind)
+    return filled.spread(joined).fill_null("")
+
+
+def _join_distinct(texts: Sequence[str], delimiter: str) -> str:
+    # The first string is kept unchanged, even with duplicate parts.
+    joined = texts[0]
+    seen = set(joined.split(delimiter or " "))
+    for text in texts[1:]:
+        for part in text.split(delimiter or " "):
+            if part and part not in seen:
+                seen.add(part)
+                joined += delimiter + part
+    return joined
+
+
+def collect(operands: Operands, *, distinct: bool) -> pa.Array:
+    """(k,) the arrays concatenated; a retract removes the first occurrence of each of its elements."""
+    kind = operands.values.type
+    if operands.retracts.any() or (distinct and pa.types.is_nested(kind.value_type)):
+        return _collect_one_by_one(operands, distinct=distinct)
+    elements = operands.values.flatten()
+    sizes = pc.list_value_length(operands.values).to_numpy(zero_copy_only=False)
+    flat = Operands(
+        column=elements,
+        rows=np.arange(len(elements)),
+        keys=OperandKeys(np.repeat(operands.keys.numbers, sizes), operands.key_count),
+        retracts=np.zeros(len(elements), np.bool_),
+    )
+    if distinct and len(elements):
+        parts: list[Part] = [NumberPart(flat.keys.numbers.view(np.uint64)), *number_parts_of(elements)]
+        order, starts = stable_order(parts, len(elements), presorted=False)
+        is_first = np.zeros(len(elements), np.bool_)
+        is_first[order[starts]] = True
+        flat = flat.where(is_first)
+    return _lists(flat, flat.values).cast(kind)
+
+
+def _collect_one_by_one(operands: Operands, *, distinct: bool) -> pa.Array:
+    """`collect` for any element type, by equality of Python values."""
+    results: list[list[Any] | None] = [None] * operands.key_count
+    steps = zip(operands.keys.numbers.tolist(), operands.values.to_pylist(), operands.retracts.tolist(), strict=True)
+    for key, elements, is_retract in steps:
+        result = results[key]
+        if is_retract:
+            # A retract before the first insert is dropped; it does not cancel later inserts.
+            results[key] = None if result is None else _without(result, elements)
+        else:
+            result = result or []
+            results[key] = _unique([*result, *elements]) if distinct else [*result, *elements]
+    return pa.array(results, operands.values.type)
+
+
+def _without(elements: list[Any], removed: list[Any]) -> list[Any]:
+    left = list(removed)
+    kept = []
+    for element in elements:
+        if element in left:
+            left.remove(element)
+        else:
+            kept.append(element)
+    return kept
+
+
+def _unique(elements: list[Any]) -> list[Any]:
+    unique: list[Any] = []
+    for element in elements:
+        if element not in unique:
+            unique.append(element)
+    return unique
+
+
+def merge_map(operands: Operands) -> pa.Array:
+    """(k,) the union of the maps, later values win; a retract removes the keys of its map."""
+    kind = operands.values.type
+    maps = operands.values
+    sizes = np.diff(maps.offsets.to_numpy())
+    low, high = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    map_keys, items = maps.keys[low:high], maps.items[low:high]
+    keys = np.repeat(operands.keys.numbers, sizes)
+    entries = np.empty(0, np.int64)
+    if len(map_keys):
+        parts: list[Part] = [NumberPart(keys.view(np.uint64)), *number_parts_of(map_keys)]
+        order, starts = stable_order(parts, len(keys), presorted=False)
+        latest = order[_ends(starts)]
+        entries = latest[~np.repeat(operands.retracts, sizes)[latest]]
+    offsets = np.searchsorted(keys[entries], np.arange(operands.key_count + 1))
+    merged = pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), map_keys.take(pa.array(entries)), items.take(pa.array(entries)), type=kind
+    )
+    # A key with only retracts gets null, not an empty map.
+    gives = np.logical_or.reduceat(~operands.retracts, operands.keys.firsts)
+    return merged if gives.all() else merged.take(pa.array(np.arange(len(gives)), mask=~gives))
+
+
+def _ends(starts: BoolArray) -> BoolArray:
+    return np.append(starts[1:], True)
+
+
+def _lists(operands: Operands, elements: pa.Array) -> pa.ListArray:
+    """(k,) the elements as one list per key."""
+    offsets: IndexArray = np.searchsorted(operands.keys.numbers, np.arange(operands.key_count + 1))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements)
+
+
+# ---- Aggregate functions: each reduces one column's values of a key, oldest first, to a single value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

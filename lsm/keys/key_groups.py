@@ -239,6 +239,8 @@ def take_rows(rows: pa.Table, indices: IndexArray) -> pa.Table:
     next is made.
     """
     chosen = pa.array(indices)
+    if rows.num_rows <= rows.num_columns:  # few rows: there is more to do for a column than for its values
+        return rows.combine_chunks().take(chosen)
     return pa.Table.from_arrays([one_chunk(column).take(chosen) for column in rows.columns], schema=rows.schema)
 
 

@@ -6,13 +6,13 @@ Source: Paimon MergeFunction.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from lsm.errors import InvalidInputError
-from lsm.keys.key_groups import KeyGroups, is_retract, take_rows, without_retracts
+from lsm.keys.key_groups import KeyGroups, is_retract, one_chunk, take_rows, without_retracts
 from lsm.keys.words import BoolArray, IndexArray
 
 
@@ -103,6 +103,59 @@ class FirstRow:
     def settled(self, rows: pa.Table) -> pa.Table:
         """The rows."""
         return rows
+
+
+LEVEL: Final = "_LEVEL"
+_LEVEL_FIELD: Final = pa.field(LEVEL, pa.int32(), nullable=False)
+
+
+def with_level(rows: pa.RecordBatch, level: int) -> pa.RecordBatch:
+    """The rows with the extra column that ``WholeRows`` expects."""
+    levels = pa.array(np.full(rows.num_rows, level, np.int32))
+    return pa.RecordBatch.from_arrays([*rows.columns, levels], schema=rows.schema.append(_LEVEL_FIELD))
+
+
+def of_lowest_levels(rows: pa.Table, order: IndexArray, starts: BoolArray) -> tuple[pa.Table, IndexArray, BoolArray]:
+    """The rows of level 0, and of each key that of the lowest level above: its rows on higher levels are in it.
+
+    Args:
+        rows: with the column of ``with_level``, which the result has not.
+        order: see ``MergeFunction.merge``; at least one.
+        starts: likewise.
+
+    Returns:
+        Rows, order and starts.
+    """
+    levels = one_chunk(rows.column(LEVEL)).to_numpy()[order]
+    rows = rows.drop_columns([LEVEL])
+    above = np.where(levels > 0, levels, np.iinfo(np.int32).max)
+    lowest = np.minimum.reduceat(above, np.flatnonzero(starts))[np.cumsum(starts) - 1]
+    kept: BoolArray = (levels <= 0) | (levels == lowest)
+    if kept.all():
+        return rows, order, starts
+    is_wanted = np.zeros(len(rows), np.bool_)
+    is_wanted[order[kept]] = True
+    places = np.cumsum(is_wanted) - 1
+    starts = KeyGroups.of(rows, order, starts).starts_among(kept)
+    return rows.filter(pa.array(is_wanted)), places[order[kept]], starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRows:
+    """Merges rows of which those above level 0 are whole: a compaction has merged them with the older ones above.
+
+    Its input has the column of ``with_level``, its output not. Source: Paimon LookupMergeFunction.
+    """
+
+    inner: MergeFunction  # folds what counts
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """The result of the inner merge function."""
+        return self.inner.merge(*of_lowest_levels(rows, order, starts), drop_deletes=drop_deletes)
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """The result of the inner merge function."""
+        return self.inner.single(rows.drop_columns([LEVEL]), drop_deletes=drop_deletes)
 
 
 def _winners(rows: pa.Table, winners: IndexArray, *, drop_deletes: bool) -> pa.Table:

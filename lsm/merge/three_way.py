@@ -79,11 +79,7 @@ def merge_three(
 
 
 def merge_changed(
-    main: Sequence[RowsOf],
-    branch: Sequence[RowsOf],
-    *,
-    key_names: Sequence[str],
-    section_bytes: int = SECTION_BYTES,
+    main: Sequence[RowsOf], branch: Sequence[RowsOf], *, key_names: Sequence[str], section_bytes: int = SECTION_BYTES
 ) -> Iterator[pa.Table]:
     """The decided keys of the changes of two sides, when the base is not read.
 
@@ -102,10 +98,7 @@ def merge_changed(
 
 
 def _merged(
-    sides: Sequence[tuple[MergeSide, RowsOf]],
-    merge: "_States | _Changes",
-    key_names: Sequence[str],
-    section_bytes: int,
+    sides: Sequence[tuple[MergeSide, RowsOf]], merge: "_States | _Changes", key_names: Sequence[str], section_bytes: int
 ) -> Iterator[pa.Table]:
     runs = [RunSource(min_key=None, open=partial(_of_side, rows, side)) for side, rows in sides]
     found = merge_runs(runs, key_names=key_names, merge=merge, drop_deletes=False, section_bytes=section_bytes)

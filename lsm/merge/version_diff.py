@@ -6,7 +6,7 @@ Neighbouring states make the changes. So each row is read once, however many ver
 here: the *age* of a row is the place of its version among all.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self, TypeAlias
@@ -17,10 +17,66 @@ from numpy.typing import NDArray
 
 from lsm.keys.key_groups import is_retract, one_chunk, row_kinds, take_or_null, take_rows
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.merge.merge_function import Deduplicate, RowMerge
+from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction, RowMerge
+from lsm.merge.partial_update import PartialUpdate
 from lsm.merge.row_diff import cells_differ, equality_words
-from lsm.merge.running import Cells, running_cells
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+
+# ---- What a key is after some of its rows, where that needs no folding: its cells are cells of these rows
+# A *cell* is a value of one column. In most tables newer rows only replace cells of older ones; then all states of a
+# key with n rows are found in one pass over n rows, not from 1, 2, ... and n of them.
+
+
+Cells: TypeAlias = Callable[[pa.Array], IndexArray]
+"""From a column to the (s,) rows of its table that hold the cells, -1 for null; where it can, the array of the last."""
+
+
+def running_cells(
+    merge: MergeFunction, rows: pa.Table, order: IndexArray, starts: BoolArray, ends: IndexArray | slice
+) -> Cells | None:
+    """Where the cells of keys are after some of their rows.
+
+    Args:
+        merge: folds the rows.
+        rows: value columns and ``_VALUE_KIND``.
+        order: (n,) row indices, by key and then oldest first.
+        starts: (n,) whether an ordered row starts a new key.
+        ends: (s,) ordered rows: each stands for its key's rows up to it. A slice of all is every row.
+
+    Returns:
+        The cells; those of a retract where the key is removed. None: the rows have to be folded.
+    """
+    newest = order[ends]
+    match merge:
+        case Deduplicate(ignore_delete=False):
+            return lambda column: newest
+        case _ if is_retract(rows) is not None:
+            return None
+        case Deduplicate():
+            return lambda column: newest
+        case FirstRow():
+            oldest = order[_key_begins(starts)[ends]]
+            return lambda column: oldest
+        case PartialUpdate(sequence_groups=()):
+            return lambda column: newest if column.null_count == 0 else _newest_valid(column, order, starts)[ends]
+    return None
+
+
+def _key_begins(starts: BoolArray) -> IndexArray:
+    """(n,) where the key of each ordered row begins."""
+    return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
+
+
+def _newest_valid(column: pa.Array, order: IndexArray, starts: BoolArray) -> IndexArray:
+    """(n,) the newest row of the key that is not null, up to each ordered row; -1: none."""
+    is_valid = column.is_valid().to_numpy(zero_copy_only=False)[order]
+    newest = np.maximum.accumulate(np.where(is_valid | starts, np.arange(len(order)), 0))
+    found: IndexArray = np.where(is_valid[newest], order[newest], -1)
+    return found
+
+
+# ---- What keys went through: the rows that versions wrote, merged once, as the changes from each version to the next
+
 
 ROW_AGE: Final = "_AGE"
 BEFORE_ALL: Final = 0  # the age of the rows before the first version
@@ -156,11 +212,7 @@ class VersionDiff:
 
     @staticmethod
     def _labelled(
-        found: "_StateRows",
-        shown: IndexArray,
-        versions: IndexArray,
-        kinds: NDArray[np.int8],
-        schema: pa.Schema,
+        found: "_StateRows", shown: IndexArray, versions: IndexArray, kinds: NDArray[np.int8], schema: pa.Schema
     ) -> pa.Table:
         """(n,) changes: the states that they show, the versions that made them, and row kinds."""
         given = {SEQUENCE_NUMBER: pa.array(versions), VALUE_KIND: pa.array(kinds)}

@@ -77,6 +77,9 @@ def _look(play: Play, chance: random.Random) -> Step:
         ("verify", 1, {}),
         ("follow", 4, _followed(play, chance, _follower(play, chance, "pqrs"))),
     ]
+    if play.cell["iceberg"] != "no":
+        compared = [chance.choice(["=", "<>", "<", "<=", ">", ">="]), chance.choice("adgh"), chance.randrange(4)]
+        ways.append(("iceberg", 8, {"at": at, "filter": chance.choice([None, compared])}))
     name, _, given = chance.choices(ways, weights=[weight for _, weight, _ in ways])[0]
     return name, _without_none(given)
 
@@ -294,14 +297,22 @@ def _columns(play: Play, chance: random.Random) -> Step | None:
         return "grow", {"rows": rows, "name": chance.choice("nm"), "wide": chance.random() < 0.4}
     if not slots:
         return "add", {"name": "n"}
-    slot = chance.choice(slots)
+    slot, gone = chance.choice(slots), _dropped_names(play)
     return _one_of(
         chance,
-        ("add", {"name": chance.choice("nm")}),
+        ("add", {"name": chance.choice(gone) if gone and chance.random() < 0.8 else chance.choice("nm")}),
         ("drop", {"column": slot}),
         ("rename", {"column": slot, "name": chance.choice("nmz")}),
         ("widen", {"column": slot}),
     )
+
+
+def _dropped_names(play: Play) -> list[str]:
+    """Of columns of INT that an older state has, and the newest not: a new one may revive what it held."""
+    there = {each.name for each in play.main.content.columns}
+    states = [*play.main.states.values(), *play.main.tags.values()]
+    known = {each.name for state in states for each in state.content.columns if each.type == pa.int32()}
+    return sorted(name for name in known - there if name[0] != "x")
 
 
 def _branches(play: Play, chance: random.Random) -> Step | None:
@@ -332,6 +343,7 @@ def _upkeep(play: Play, chance: random.Random) -> Step:
         ("manifests", {}),
         ("reindex", {}),
         ("drop_partition", {"p": chance.choice("ab")}),
+        ("expire_partitions", {}),
         ("rescale", {"buckets": chance.choice([1, 2, 4])}),
     )
 

@@ -12,26 +12,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from inspect import ismodule
 from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
-from engine.follow.keyed_rows import KeyedRows
+from engine.follow.live import KeyedRows
 from engine.follow.reading import BatchReading
 from engine.log import log_tail
 from engine.stream.history import TableHistory
 from engine.stream.watch import TableWatch
 from filestore.branch import key_merge
 from filestore.changelog import snapshot_changes
-from filestore.compact.merge_tree import LevelMerge
+from filestore.compact.compactor import LevelMerge
 from filestore.datafile import row_positions, schema_mapping
 from filestore.maintenance import snapshot_expiry
 from filestore.manifest import avro_walk
 from filestore.predicate import evaluation
 from filestore.predicate.predicate import Compare, CompareOp
-from filestore.read import row_lookup
 from filestore.scan import pruning
 from filestore.table import FileTable, TableRead
 from filestore.table_store import TableStore
@@ -46,8 +46,13 @@ Plant = Callable[[ExitStack], None]
 
 
 def _instead(stack: ExitStack, place: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace an attribute by what is made of it."""
-    stack.enter_context(patch.object(place, name, make(getattr(place, name))))
+    """Replace an attribute by what is made of it; a function of a module also where others have imported it."""
+    before, places = getattr(place, name), [place]
+    if ismodule(place) and before.__module__ == place.__name__:
+        places += [each for each in [*sys.modules.values()] if each is not place and vars(each).get(name) is before]
+    fault = make(before)
+    for each in places:
+        stack.enter_context(patch.object(each, name, fault))
 
 
 def _rows_numbered_as_chosen(stack: ExitStack) -> None:
@@ -60,7 +65,6 @@ def _rows_numbered_as_chosen(stack: ExitStack) -> None:
         return fault
 
     _instead(stack, row_positions, "rows_at", make)
-    _instead(stack, row_lookup, "rows_at", make)
 
 
 def _sequence_forgotten_by_compactions(stack: ExitStack) -> None:
@@ -189,7 +193,8 @@ def _one_file_too_many_expires(stack: ExitStack) -> None:
     def make(spared: Any) -> Any:
         def fault(step: Any, *more: Any) -> Any:
             found = spared(step, *more)
-            return found if found.data else replace(found, data=step.data[:1])
+            kept = [each for each in step.data if each not in found.data]
+            return replace(found, data=(*found.data, *kept[:1]))
 
         return fault
 

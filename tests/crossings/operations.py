@@ -298,6 +298,15 @@ def drop_partition(play: Play, p: str) -> None:
     play.observe(line, line.content.without(lambda row: row.get("p") == p))
 
 
+def expire_partitions(play: Play) -> None:
+    """Partitions whose values are too old go: those of one value."""
+    line = play.main
+    if play.cell["partition expiry"] == "none" or "p" not in play.shape.partition or not line.states:
+        raise SkippedError
+    procedures.expire_partitions(line.table)
+    play.observe(line, line.content.without(lambda row: row.get("p") == "a"))
+
+
 def rescale(play: Play, buckets: int) -> None:
     """All rows into another number of buckets."""
     line = play.main
@@ -339,15 +348,7 @@ def branch(play: Play, name: str, at: int = -1) -> None:
         raise SkippedError
     procedures.create_branch(line.table, name, snapshot=number)
     state = line.states[number]
-    columns = tuple(
-        Column(
-            next(c.slot for c in line.content.columns + state.content.columns if c.name == each.name),
-            each.name,
-            each.type,
-        )
-        for each in state.content.columns
-    )
-    content = replace(state.content, columns=columns)
+    content = state.content
     table = play.catalog.table(NAME, branch=name)
     play.lines[name] = Line(table, content, states={number: state}, base=content)
 
@@ -429,7 +430,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     each.__name__: each
     for each in (
         write, overwrite, delete, compact, tag, untag, save, unsave, expire, rollback, restore, wait, add, grow, drop,
-        rename, widen, reopen, drop_partition, rescale, clean, manifests, reindex, branch, unbranch, merge,
+        rename, widen, reopen, drop_partition, expire_partitions, rescale, clean, manifests, reindex, branch, unbranch,
+        merge,
     )
 }  # fmt: skip
 """By name; each is called with the history as it is played, and the arguments of its step."""

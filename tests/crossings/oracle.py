@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm.aggregate.aggregates import FieldAggregate
 from tests.crossings.space import BEGAN_MS, EXPIRES_AFTER_S, Shape
 from tests.lsm.row_engines import aggregated, partially_updated
 
@@ -159,16 +158,17 @@ class Content:
         ]
 
     def expired(self, now_ms: int) -> set[tuple[Any, ...]]:
-        """Keys, or without one rows, of what is too old, comparable."""
+        """Keys, or without one rows, of what is too old, comparable; a key of which nothing is known may be."""
         if self.shape.cell["expiry"] == "none":
             return set()
         if not self.shape.has_key:
             bag = ((key, values) for key, (values, _) in self.bag.items())
             return {key for key, values in bag if is_expired(self.shape, values, now_ms)}
+        known = ((key, values) for key in self.stories for values, _ in self.possible(key))
+        loose = ((key, r.values) for key in self.loose for each in self.stories.get(key, ()) for r in each.records)
         return {
             tuple(canonical(each) for each in key)
-            for key in self.stories
-            for values, _ in self.possible(key)
+            for key, values in (*known, *loose)
             if values is not None and is_expired(self.shape, values, now_ms)
         }
 
@@ -316,6 +316,7 @@ def fold(shape: Shape, records: Sequence[Record]) -> Values | None:
         groups=shape.groups,
         aggregates=shape.aggregates,
         remove_on_delete=shape.cell["deletes"] == "removing",
+        removing=shape.removing,
     )
     return None if kind == "-D" else key | row
 
@@ -323,7 +324,9 @@ def fold(shape: Shape, records: Sequence[Record]) -> Values | None:
 def _aggregated(
     shape: Shape, key: Values, rows: Sequence[tuple[str, dict[str, Any]]], names: Sequence[str]
 ) -> Values | None:
-    specs = {name: shape.aggregates.get(name, FieldAggregate()) for name in names if name not in shape.sequence}
+    specs = {
+        name: shape.aggregates.get(name, shape.aggregate_of_others) for name in names if name not in shape.sequence
+    }
     removes = shape.cell["deletes"] == "removing"
     kind, row = aggregated(
         [(kind, {n: v for n, v in values.items() if n in specs}) for kind, values in rows],

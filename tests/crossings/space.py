@@ -81,7 +81,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "sequence": ("none", "g", "g,h", "g descending"),
     "deletes": ("taken", "ignored", "no -U", "removing"),
     "functions": ("default", "sum", "count", "extremes", "first", "listed"),
-    "groups": ("none", "plain", "summed"),
+    "groups": ("none", "plain", "summed", "removing"),
     "kinds": ("given", "column"),
     "expiry": ("none", "BIGINT", "INT", "TIMESTAMP"),
     "log": ("none", "debezium-json", "json", "debezium-avro", "avro"),
@@ -113,6 +113,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "iceberg": ("no", "2", "3"),
     "lookup": ("as needed", "forced"),
     "new columns": ("refused", "added"),
+    "partition expiry": ("none", "p=a"),
 }
 ROW_DECIDING: Final = frozenset(list(PARAMETERS)[:20])
 """Each triple of these occurs; of the others, and between both, each pair."""
@@ -220,6 +221,14 @@ RULES: Final = (
             engine == "partial-update" and groups != "none" and deletes == "removing"
         ),
         message="partial-update.remove-record-on-delete conflicts",
+    ),
+    Rule(
+        name="a delete removes by a group or is ignored",
+        parameters=("engine", "groups", "deletes"),
+        refuses=lambda engine, groups, deletes: (
+            engine == "partial-update" and groups == "removing" and deletes == "ignored"
+        ),
+        message="a delete cannot both remove the row and be ignored",
     ),
     Rule(
         name="a delete removes or is ignored",
@@ -383,7 +392,9 @@ class Shape:
     options: Mapping[str, str] = field(repr=False)
     sequence: tuple[str, ...] = ()
     aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)
+    aggregate_of_others: FieldAggregate = field(default_factory=FieldAggregate)  # of columns that come later
     groups: tuple[SequenceGroup, ...] = ()
+    removing: tuple[str, ...] = ()  # columns of the groups of which a delete removes the row
 
     @property
     def has_key(self) -> bool:
@@ -467,7 +478,8 @@ def shape_of(cell: Cell) -> Shape:
         aggregates = {"a": FieldAggregate(function="sum")}
     return Shape(
         cell=cell, types=types, key=key, partition=partition, options=options, sequence=sequence,
-        aggregates=aggregates, groups=groups,
+        aggregates=aggregates, aggregate_of_others=_default_function(cell), groups=groups,
+        removing=("g",) if cell["groups"] == "removing" else (),
     )  # fmt: skip
 
 
@@ -504,6 +516,11 @@ _MEANT: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("equal updates", "dropped"): {"changelog-producer.row-deduplicate": "true"},
     ("lookup", "forced"): {"force-lookup": "true"},
     ("new columns", "added"): {"write.merge-schema": "true", "write.merge-schema.type-widening": "true"},
+    ("partition expiry", "p=a"): {
+        "partition.expiration-time": "1 d",
+        "partition.timestamp-formatter": "yyyy-MM-dd'a'",
+        "partition.timestamp-pattern": "2023-11-01$p",
+    },
     ("overwrite", "static"): {"dynamic-partition-overwrite": "false"},
     ("vectors", "on"): {"deletion-vectors.enabled": "true"},
     ("vectors", "wide"): {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"},
@@ -584,15 +601,20 @@ _FUNCTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 _KEEPS: Final = frozenset({"max", "min", "first_value", "first_non_null_value", "listagg", "collect"})
 
 
+def _default_function(cell: Cell) -> FieldAggregate:
+    """Sums and counts come out the same whenever compactions run, retractions too, beside last values alone."""
+    has_last_values = cell["engine"] == "aggregation" and cell["functions"] in ("sum", "count")
+    return FieldAggregate(function="last_value") if has_last_values else FieldAggregate()
+
+
 def _functions(
     cell: Cell, used: set[str], types: Mapping[str, pa.DataType]
 ) -> tuple[dict[str, FieldAggregate], dict[str, str]]:
     if cell["engine"] != "aggregation":
         return {}, {}
     options: dict[str, str] = {}
-    default = FieldAggregate()
-    if cell["functions"] in ("sum", "count"):  # these come out the same whenever compactions run, retractions too
-        default = FieldAggregate(function="last_value")
+    default = _default_function(cell)
+    if default != FieldAggregate():
         options["fields.default-aggregate-function"] = default.function
     found = {name: default for name in types if name not in used}
     for name, function in _FUNCTIONS[cell["functions"]].items():
@@ -620,7 +642,11 @@ def _groups(cell: Cell) -> tuple[tuple[SequenceGroup, ...], dict[str, str]]:
         SequenceGroup(sequence_names=("h",), field_names=("c",)),
     )
     options = {"fields.g.sequence-group": "a,b", "fields.h.sequence-group": "c"}
-    return groups, options | ({"fields.a.aggregate-function": "sum"} if cell["groups"] == "summed" else {})
+    more = {
+        "summed": {"fields.a.aggregate-function": "sum"},
+        "removing": {"partial-update.remove-record-on-sequence-group": "g"},
+    }
+    return groups, options | more.get(cell["groups"], {})
 
 
 def value_of(shape: Shape, slot: str, given: Any) -> Any:

@@ -17,30 +17,30 @@ from tests.crossings.space import PARAMETERS, ROW_DECIDING, RULES, SIMPLEST, SPA
 from tests.crossings.world import world
 from tests.support.row_options import row_deciding_options
 
+_NEEDS_NESTED: Final = "of columns whose elements are rows, which no column of a cell has"
+_WHICH_OF_THE_OLD: Final = "which of the old partitions one run drops; a cell's run drops all that are old"
+_BEFORE: Final = "decides about values before they are rows of the table, which are what an oracle begins with"
 NOT_CROSSED: Final[Mapping[str, str]] = {
-    "change-tracking": "a writer leaves the log out, and its rows are those of another engine's commit",
-    "change-tracking.untracked-partitions": "partitions that followers do not see: reads are as without it",
-    "fields.*.count-limit": "of nested_update alone",
-    "fields.*.nested-key": "of nested_update alone",
-    "fields.*.ts-field": "of merge_map_with_keytime alone",
-    "full-compaction.delta-commits": "when a writer compacts fully, which histories do between any two steps",
-    "lookup-wait": "when a compaction of a stream ends; histories write in batches",
-    "partial-update.remove-record-on-sequence-group": "its deletes are compared with Java's in random histories",
-    "partition.expiration-check-interval": "when streams drop partitions, as the operation drop_partition does",
-    "partition.expiration-max-num": "how many partitions are dropped",
-    "partition.expiration-strategy": "which partitions are dropped",
-    "partition.expiration-time": "which partitions are dropped",
-    "partition.timestamp-formatter": "which partitions are dropped",
-    "partition.timestamp-pattern": "which partitions are dropped",
-    "primary-key": "the key, as another engine writes it",
-    "type": "another kind of table, which is refused",
+    "change-tracking": "readers of changes are to see less than the rows that changed, so no oracle of rows applies",
+    "change-tracking.untracked-partitions": "as change-tracking",
+    "fields.*.count-limit": _NEEDS_NESTED,
+    "fields.*.nested-key": _NEEDS_NESTED,
+    "fields.*.ts-field": _NEEDS_NESTED,
+    "full-compaction.delta-commits": "when a stream compacts fully; a history does so between any two steps",
+    "lookup-wait": "whether a stream's batch waits for its compaction; a history compacts between any two steps",
+    "partition.expiration-check-interval": "when a stream looks for old partitions; a history does at any step",
+    "partition.expiration-max-num": _WHICH_OF_THE_OLD,
+    "partition.expiration-strategy": "by the age of files, which compactions renew: no oracle of rows knows it",
+    "primary-key": "the key as another engine writes it; a table has it in its schema, which cells have",
+    "type": "another kind of table, which no one makes here",
     "watermark.column": "of SQL, for queries that read the table",
     "watermark.expression": "of SQL, for queries that read the table",
-    "write.merge-schema.explicit-cast": "which values a writer casts that do not widen, before they are written",
-    "write.round-values": "values before they are written",
-    "write.stream.commit-user": "who writes",
+    "write.merge-schema.explicit-cast": _BEFORE,
+    "write.round-values": _BEFORE,
+    "write.stream.commit-user": "who writes, so which batches are known as committed; crossings write each batch once",
 }
-"""Options of tables and writers that decide about rows, and why they are in no cell."""
+"""Options of tables and writers that decide about rows, and why they are in no cell. What each does alone is shown in
+``tests/engine/request/test_deciding_options.py``."""
 
 
 def cells_that_only_one_rule_refuses(rule: Rule, *, most: int = 12) -> Iterator[dict[str, str]]:
@@ -79,6 +79,7 @@ def test_each_option_of_a_table_that_decides_about_rows_is_crossed_or_said_not_t
         {"engine": "aggregation"},
         {"engine": "aggregation", "functions": "listed"},
         {"engine": "partial-update"},
+        {"partition": "p"},
         {"log": "json"},
         {"rows": "append"},
     )

@@ -12,6 +12,7 @@ from filestore.changelog.version_changes import plan_versions, read_versions
 from filestore.diff.version_range import Bound, find_range
 from lsm.row_kind import ROW_KIND_SYMBOLS
 from tests.crossings.filters import matches, text_of
+from tests.crossings.iceberg import iceberg
 from tests.crossings.operations import refusable
 from tests.crossings.oracle import Column, MismatchError, canonical, expect
 from tests.crossings.play import MAIN, NAME, Line, Play, SkippedError, State, comparable, counted
@@ -267,7 +268,7 @@ WAYS: Final[Mapping[str, Way]] = {
     each.__name__: each
     for each in (
         rows, snapshot, tagged, saved, at_time, audit_log, union, live, difference, incremental, each_version, verify,
-        follow,
+        follow, iceberg,
     )
 }  # fmt: skip
 """By name; each is called with the history as it is played, and the arguments of its step."""

@@ -1,7 +1,9 @@
 """Every table of a catalog is managed: its options are completed, its storage comes and goes with it."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ import engine
 from engine import Catalog, procedures
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import SetOption
+from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -109,3 +112,41 @@ def test_storage_comes_and_goes_with_the_table(tmp_path: Path, options: Mapping[
     catalog.drop_database("db", if_exists=True)
     with pytest.raises(InvalidInputError, match="no such database"):
         catalog.drop_database("db")
+
+
+def test_of_two_drops_at_once_one_finds_the_table_and_if_exists_nothing(
+    tmp_path: Path, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user drops it before any step of a drop; where nobody does, the name is looked up once."""
+    catalog, other = (Catalog(str(tmp_path / "w"), options=options) for _ in range(2))
+    look, left, looks = FileCatalog.table_exists, [0], [0]
+
+    def counted(self: FileCatalog, name: str) -> bool:
+        looks[0] += 1
+        return look(self, name)
+
+    def stepping(method: str) -> None:
+        step = getattr(LocalFileIO, method)
+
+        def after_another_drop(self: LocalFileIO, *given: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                other.drop_table("db.t", if_exists=True)
+            return step(self, *given)
+
+        monkeypatch.setattr(LocalFileIO, method, after_another_drop)
+
+    catalog.create_database("db")
+    for method in ("exists", "is_directory", "list_names", "read_bytes", "move_directory"):
+        stepping(method)
+    monkeypatch.setattr(FileCatalog, "table_exists", counted)
+    for number in itertools.count(1):
+        left[0] = 0
+        catalog.create_table("db.t", SCHEMA)
+        left[0], looks[0] = number, 0
+        assert catalog.drop_table("db.t", if_exists=True) == []
+        if left[0] > 0:
+            break
+        assert not catalog.table_exists("db.t"), number
+    assert number > 5
+    assert looks == [1]

@@ -126,7 +126,7 @@ def test_a_table_is_not_replaced_where_it_could_get_lost_on_the_way(
     assert table.read().to_arrow().num_rows == 1
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_names_in_a_database_change_where_files_are_in_an_object_store(
     spark: SparkSession, place: Mapping[str, str], object_store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -362,9 +362,9 @@ def test_killed_anywhere_nothing_half_stays(tmp_path: Path, options: Mapping[str
         dying = FileCatalog(str(here / "w"), allowed, io=_Dying(left))
         acts = {
             "create": lambda there, place=place: there.create_table(
-                "db.t", SCHEMA, options={"path": place}, ignore_if_exists=True
+                "db.t", SCHEMA, options={"path": place}, if_not_exists=True
             ),
-            "drop": lambda there: there.drop_table("db.t", ignore_if_missing=True),
+            "drop": lambda there: there.drop_table("db.t", if_exists=True),
             "rename": lambda there: there.table_exists("db.u") or there.rename_table("db.t", "db.u"),
         }
         try:

@@ -86,7 +86,7 @@ def test_a_table_becomes_as_wide(catalog: Catalog, way: str) -> None:
     assert table.read().to_arrow().num_columns == WIDE
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 def test_a_record_of_a_change_source_widens_a_table_as_far(tmp_path: Path) -> None:
     def source(width: int) -> SourceTable:

@@ -11,7 +11,7 @@ from tests.flink.whole_way import ShopSource, run_whole_way, whole_way
 from tests.peers.flink import Flink
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
     flink: Flink, broker: Broker, tmp_path: Path
 ) -> None:

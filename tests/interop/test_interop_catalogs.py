@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from engine import Catalog
-from filestore.catalog.sql_lock import SqlLockFactory
+from filestore.catalog.sql_names import SqlLockFactory
 from lsm.errors import InvalidInputError
 from tests.peers import PeerError, TableDefinition
 from tests.peers.java_peer import JavaPeer

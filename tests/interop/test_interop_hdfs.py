@@ -122,7 +122,7 @@ def test_a_table_is_one_for_java_with_hadoops_client_and_for_us(hdfs: MiniHdfs) 
         ours.create_table("shop.v", SCHEMA, options={"bucket": "-1", "commit.lock": "file"})
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_name_node_that_restarts_loses_and_doubles_no_commit(hdfs: MiniHdfs) -> None:
     """FL-92: two writers go on while it is away; what was acknowledged is there, once."""
     table = make_shop_table(catalog_at(hdfs, "restart"), "shop.t")

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,18 @@ import pytest
 
 from engine import Catalog
 from filestore.catalog.catalog import FileCatalog
-from filestore.catalog.hive_lock import HiveLock, HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_names import HiveNames
+from filestore.catalog.hive_registry import HiveLock, HiveLockFactory
 from filestore.catalog.hive_tables import left_alone
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
 from filestore.io.file_io import SystemClock
 from filestore.types.data_types import DataField, parse_data_type
-from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, UnavailableError
 from tests.peers import PeerError, TableDefinition
 from tests.stores.hive_metastore import LOCK_TIMEOUT_S, RunningMetastore
 from tests.support.faults import WithoutMoves
+from tests.support.warehouses import digests_below
 
 COLUMNS = {
     "id": "BIGINT NOT NULL",
@@ -249,6 +250,57 @@ def test_tables_of_hive_itself_and_external_ones_are_left_alone(
     assert (tmp_path / "mixed.db").exists()
     names.metastore.run("drop", lambda client: client.drop_table("mixed", "plain", False))
     ours.drop_database("mixed")
+
+
+FOREIGN = {"f1": "private/db.db/t", "f2": "w/other.db/t"}
+"""By database: places of tables of another warehouse, and of another database of this one."""
+
+
+@pytest.mark.parametrize("database", FOREIGN)
+def test_a_table_that_another_named_in_the_metastore_is_read_and_not_deleted(
+    database: str, tmp_path: Path, hive_metastore: RunningMetastore
+) -> None:
+    """Unless who opens the catalog allows tables there; a rename changes the name alone."""
+    warehouse, victim = tmp_path / "w", tmp_path / FOREIGN[database]
+    theirs = FileCatalog(str(victim.parents[1])).create_table(f"{victim.parent.stem}.t", SCHEMA)
+    theirs.write(pa.Table.from_pylist(ROWS, schema=SCHEMA))
+    ours = catalog_of(hive_metastore, warehouse)
+    named_elsewhere(hive_metastore, ours, f"{database}.t", victim)
+    before = digests_below(victim)
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match=f"path={victim} option=external-paths.allowed .*fix="):
+            ours.drop_table(f"{database}.t")
+        with pytest.raises(InvalidInputError, match=f"path={victim} option=external-paths.allowed .*fix="):
+            ours.drop_database(database, cascade=True)
+    assert ours.table(f"{database}.t").read().to_arrow().num_rows == len(ROWS)
+    ours.rename_table(f"{database}.t", f"{database}.u")
+    assert digests_below(victim) == before
+    catalog_of(hive_metastore, warehouse, **{"external-paths.allowed": str(victim)}).drop_table(f"{database}.u")
+    assert digests_below(victim) == {}
+
+
+@pytest.mark.parametrize("inner", ["file", "bucket-0/data-1.parquet"])
+def test_nor_is_a_directory_that_is_no_table(inner: str, tmp_path: Path, hive_metastore: RunningMetastore) -> None:
+    """Also where it has what a table that was dropped in part would leave."""
+    victim, database = tmp_path / "private", f"n{len(inner)}"
+    (victim / inner).parent.mkdir(parents=True)
+    (victim / inner).write_text("kept")
+    ours = catalog_of(hive_metastore, tmp_path / "w")
+    named_elsewhere(hive_metastore, ours, f"{database}.t", victim)
+    for deed in (lambda: ours.drop_table(f"{database}.t"), lambda: ours.drop_database(database, cascade=True)):
+        with suppress(FluvialError):
+            deed()
+        assert (victim / inner).read_text() == "kept"
+
+
+def named_elsewhere(metastore: RunningMetastore, catalog: Catalog, name: str, place: Path) -> None:
+    """A table whose location another user of the metastore has changed."""
+    database, table = name.split(".")
+    catalog.create_table(name, SCHEMA)
+    names = names_of(metastore, Path(catalog.warehouse))
+    found = names.find(database, table)
+    found.sd.location = str(place)
+    names.metastore.run("alter", lambda client: client.alter_table(database, table, found))
 
 
 def test_partitions_are_listed_where_the_table_asks_for_it(tmp_path: Path, hive_metastore: RunningMetastore) -> None:

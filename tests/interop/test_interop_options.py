@@ -8,11 +8,15 @@ import pytest
 
 from engine import Catalog
 from filestore.branch.branches import create_branch
+from filestore.options.not_built import NOT_BUILT
+from filestore.options.rules import ALIASES
+from filestore.options.table_options import TableOptions
 from filestore.tag.tags import create_tag
 from lsm.errors import InvalidInputError
-from tests.peers import TableDefinition
+from tests.peers import DELETE, INSERT, PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
+from tests.peers.pypaimon_peer import PyPaimonPeer
 from tests.peers.tables import rows_of
 
 pytestmark = pytest.mark.interop
@@ -96,3 +100,59 @@ def test_what_only_java_honours_is_named(options: dict[str, str], place: Path, j
     assert java_sees(place, java_peer) != before
     with pytest.raises(InvalidInputError, match=f"option={next(iter(options))}"):
         java_sees(place)
+
+
+def test_a_release_of_a_peer_has_no_option_without_a_class(java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:
+    """A newer one fails here until it is said of each of its options what it does here."""
+    found = {*java_peer.option_names(), *pypaimon_peer.option_names()}
+    assert len(found) > 300
+    golden = Path(__file__).parents[1] / "golden"
+    listed = {
+        name
+        for each in ("paimon-2.0.0-options.txt", "paimon-other-options.txt")
+        for name in (golden / each).read_text(encoding="utf-8").split()
+    }
+    assert found - listed == set()
+    assert [key for key in found if not any(key in each for each in (TableOptions.declared, ALIASES, NOT_BUILT))] == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scan.mode": "latest-full", "scan.snapshot-id": "1"},
+        {"scan.mode": "latest", "scan.tag-name": "first"},
+        {"scan.mode": "compacted-full", "scan.snapshot-id": "1"},
+        {"merge-engine": "aggregation", "sequence.field": "v", "fields.v.aggregate-function": "max"},
+    ],
+    ids=str,
+)
+def test_both_refuse_to_make_such_a_table(options: dict[str, str], tmp_path: Path, java_peer: JavaPeer) -> None:
+    """They were taken here, and one of the two options had no effect."""
+    defined = TableDefinition(columns=COLUMNS, primary_key=["p", "k"], options={"bucket": "1", **options})
+    with pytest.raises(PeerError, match=r"must be null|Should not define"):
+        java_peer.create(tmp_path, "db.java", defined)
+    with pytest.raises(InvalidInputError, match="fix='remove one'"):
+        FLUVIAL.create(tmp_path, "db.fluvial", defined)
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "first-row"])
+def test_older_names_mean_what_java_takes_them_for(engine: str, tmp_path: Path, java_peer: JavaPeer) -> None:
+    """A delete that the table ignores under an older name was a delete here."""
+    options = {
+        "bucket": "1",
+        "merge-engine": engine,
+        f"{engine}.ignore-delete": "true",
+        "write.compaction-skip": "true",
+    }
+    defined = TableDefinition(columns=COLUMNS, primary_key=["p", "k"], partition_by=["p"], options=options)
+    for name, writer in (("db.ours", FLUVIAL), ("db.twin", java_peer)):
+        java_peer.create(tmp_path, name, defined)
+        row = rows_of(defined, [{"p": "x", "k": 1, "v": "a"}])
+        for kind in (INSERT, DELETE):
+            writer.write(tmp_path, name, row, kinds=[kind])
+            writer.write(tmp_path, name, rows_of(defined, [{"p": "x", "k": 2 + kind, "v": "b"}]), kinds=[INSERT])
+        FLUVIAL.compact(tmp_path, name)
+    expected = java_peer.read(tmp_path, "db.twin")
+    assert len(expected) == 3
+    assert java_peer.read(tmp_path, "db.ours") == expected
+    assert FLUVIAL.read(tmp_path, "db.ours") == FLUVIAL.read(tmp_path, "db.twin") == expected

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.compaction.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction, merge_cost
-from lsm.compaction.early_full import EarlyFullCompaction, OffPeakHours
 from lsm.compaction.leveled import LeveledCompaction
-from lsm.compaction.universal import UniversalCompaction
+from lsm.compaction.universal import EarlyFullCompaction, OffPeakHours, UniversalCompaction
 from lsm.levels import Levels, SortedFile
 from tests.lsm.trees import file, tree, trees
 

@@ -23,7 +23,7 @@ class FluvialPeer:
             for number, (name, kind) in enumerate(definition.columns)
         ]
         catalog = FileCatalog(str(warehouse))
-        catalog.create_database(table.split(".")[0], ignore_if_exists=True)
+        catalog.create_database(table.split(".")[0], if_not_exists=True)
         catalog.create_table(
             table,
             fields,

@@ -282,6 +282,12 @@ class JavaPeer:
             changes = jvm.java_list([getattr(jvm.paimon.schema.SchemaChange, change)(*arguments)])
             jvm.call(self._catalog(warehouse), _CATALOG, "alterTable", self._identifier(table), changes, False)
 
+    def option_names(self) -> list[str]:
+        """The options of tables that it knows, and their older names."""
+        with self._jvm.errors():
+            found = self._jvm.paimon.CoreOptions.getOptions()
+            return [name for each in found for name in (each.key(), *(old.getKey() for old in each.fallbackKeys()))]
+
     def data_type(self, text: str) -> Any:
         """A Paimon data type, for `alter`, from its text."""
         with self._jvm.errors():

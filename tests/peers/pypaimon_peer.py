@@ -109,6 +109,12 @@ class PyPaimonPeer:
             sink.write_table(rows)
         self._ask("write", warehouse, table, source=str(source))
 
+    def option_names(self) -> list[str]:
+        """The options of tables that it knows."""
+        target = Path(self._work.name) / "options"
+        self._ask("options", "", "", target=str(target))
+        return target.read_text(encoding="utf-8").split()
+
     def _ask(self, command: str, warehouse: Path | str, table: str, **arguments: Any) -> None:
         place = {"warehouse": str(warehouse), "catalog": dict(self._catalog), "table": table}
         request = {"command": command, **place, **arguments}

@@ -80,6 +80,16 @@ def write(request: dict[str, Any]) -> None:
         committing.close()
 
 
+def options(request: dict[str, Any]) -> None:
+    """Write the names of all options of tables to the file `target`, one on each line."""
+    from pypaimon.common.options.config_option import ConfigOption
+    from pypaimon.common.options.core_options import CoreOptions
+
+    names = [each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)]
+    with open(request["target"], "w", encoding="utf-8") as target:
+        target.write("\n".join(names))
+
+
 def open_catalog(request: dict[str, Any]) -> Any:
     """The catalog of the warehouse."""
     return CatalogFactory.create({"warehouse": request["warehouse"], **request["catalog"]})
@@ -91,7 +101,7 @@ def open_table(request: dict[str, Any]) -> Any:
     return table.copy(request["options"]) if request.get("options") else table
 
 
-COMMANDS = {"create": create, "read": read, "write": write}
+COMMANDS = {"create": create, "read": read, "write": write, "options": options}
 
 
 def main() -> None:

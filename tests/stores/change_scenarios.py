@@ -165,5 +165,35 @@ _PG_CONTRIB: Final = Scenario(
 )
 POSTGRES: Final = {"types": _PG_TYPES, "modes": _PG_MODES, "large": _PG_LARGE, "changes": _PG_CHANGES}
 MARIADB: Final = {"mariadb-types": _MARIADB_TYPES}
-POSTGRES_CONTRIB: Final = {"contrib": _PG_CONTRIB}
+
+
+def _hstores(settings: Mapping[str, str]) -> Scenario:
+    """Values of contrib's types, and bytes, that are stored apart and left alone."""
+    names = ("h", "ha", "c", "ca", "b")
+    many = "(SELECT hstore(array_agg('k' || i), array_agg('value ' || i)) FROM generate_series(1, 130) i)"
+    return Scenario(
+        before=(
+            "CREATE EXTENSION hstore",
+            "CREATE EXTENSION citext",
+            "CREATE TABLE hstores (id int PRIMARY KEY, v int, h hstore, ha hstore[], c citext, ca citext[], b bytea)",
+            *(f"ALTER TABLE hstores ALTER COLUMN {name} SET STORAGE EXTERNAL" for name in names),
+            "INSERT INTO hstores VALUES (1, 1, 'a=>1,b=>NULL', ARRAY['a=>1'::hstore], 'Ab', '{Ab}', '\\x00ff')",
+        ),
+        after=(
+            f"INSERT INTO hstores VALUES (2, 1, {many}, ARRAY[{many}], repeat('C', 2100), "
+            "ARRAY[repeat('C', 2100)]::citext[], decode(repeat('ab', 2100), 'hex'))",
+            "INSERT INTO hstores VALUES (3, 1, 'a=>1', '{}', '', '{}', '')",
+            "INSERT INTO hstores VALUES (4, 1)",
+            "UPDATE hstores SET v = 2",
+            "UPDATE hstores SET h = NULL WHERE id = 1",
+        ),
+        settings={"column.propagate.source.type": ".*", **settings},
+    )
+
+
+POSTGRES_CONTRIB: Final = {
+    "contrib": _PG_CONTRIB,
+    "hstores-json": _hstores({"hstore.handling.mode": "json", "binary.handling.mode": "base64"}),
+    "hstores-map": _hstores({"hstore.handling.mode": "map", "binary.handling.mode": "hex"}),
+}
 """Needs a PostgreSQL with its contrib extensions and libxml, which that of the tests has not."""

@@ -112,15 +112,15 @@ class Chromium:
         assert "error" not in answer, (method, answer["error"])
         return dict(answer["result"])
 
-    def show(self, page: Path, *, width: int, height: int = 900, is_dark: bool = False) -> None:
-        """Load a page in a window of this size, for a user who likes it light or dark."""
+    def show(self, page: Path | str, *, width: int, height: int = 900, is_dark: bool = False) -> None:
+        """Load a file or an address in a window of this size, for a user who likes it light or dark."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self._events.clear()
         self.call("Page.navigate", url="about:blank")
         self._wait_for("Page.loadEventFired")
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         self._wait_for("Page.loadEventFired")
 
     def ask(self, expression: str) -> Any:

@@ -13,6 +13,7 @@ from engine.cdc.settings import CdcSettings
 from engine.cdc.signals import request_snapshots
 from engine.cdc.source import next_position, planned_ranges
 from engine.cdc.state import StateFiles
+from engine.cdc.tables import PastValues
 from engine.cdc.topics import PatternTopics
 from engine.cdc.verify.verification import Verified, followed_by, known_sources, verified
 from engine.runtime.steps import Observer, ignore
@@ -25,16 +26,19 @@ _WAIT_S: Final = 60
 class Follower:
     """Tables of the database ``shop`` that follow a source."""
 
-    def __init__(self, source: ChangeSource, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, source: ChangeSource, directory: Path, *, past: PastValues | None = None, **settings: Any
+    ) -> None:
         """Nothing is read yet.
 
         Args:
             source: its connector is started by the test.
             directory: for the warehouse.
+            past: see ``CdcBatches``.
             settings: more of the job's.
         """
         properties = KafkaProperties.parse({"bootstrap.servers": source.brokers})
-        self.source = source
+        self.source, self._past = source, past
         self.catalog = Catalog(str(directory / "warehouse"))
         pattern = rf"{source.name}\..*(?<!\.message)(?<!\.fence)"
         self.settings = CdcSettings(
@@ -81,7 +85,7 @@ class Follower:
         for wait_s in (_WAIT_S, 0):
             latest = self._topics.latest(self._topics.positions())
             request_snapshots(
-                self.state, self.settings, [table], latest, topic=topic, at_ms=1, drops=drops,
+                self.state, self.settings, [table], latest, topic=topic, at_ms=time.time_ns() // 1_000_000, drops=drops,
                 are_writers_stopped=are_writers_stopped,
             )  # fmt: skip
             self.source.execute(*meanwhile)
@@ -101,7 +105,7 @@ class Follower:
         self.state = StateFiles(self.catalog.file_io, self.catalog.warehouse, "shop")
         return CdcBatches(
             self.catalog, self.settings, self.state, commit_user="query-1", run_id=f"run-{self._runs}", threads=1,
-            observe=observe,
+            observe=observe, past=self._past,
         )  # fmt: skip
 
     def verified(self) -> dict[str, Verified]:

@@ -19,7 +19,8 @@ from engine.broker.broker import Broker
 from engine.cdc.records.scan import split_of
 from engine.cdc.survey.findings import SurveyedTable, survey
 from engine.cdc.survey.samples import samples
-from logstore.format.connect_types import LEFT_OUT
+from engine.cdc.verify.verification import Verified
+from logstore.format.connect_types import LEFT_OUT, LEFT_OUT_IN_TEXT
 from tests.stores.debezium import ChangeSource, MariaDbSource, PostgresSource
 from tests.stores.following import Follower
 from tests.stores.kafka_connect import KafkaConnect
@@ -165,6 +166,20 @@ _OF_MARIADB: Final = {
     "decimal": ("decimal(10,2)", "decimal(65,30)"),
     "binary": ("binary(4)", "varbinary(8)", "blob"),
 }
+_MANY, _SOME = 3000, 300  # elements of a large array, within the size of a record
+_SMALL: Final = ("boolean", "smallint", "date")
+_NULL: Final = "publishes null"
+LARGE: Final = {
+    "text": "repeat('x', 9000)",
+    "varchar": "repeat('x', 9000)",
+    "bytea": "decode(repeat('ab', 9000), 'hex')",
+    "json": "to_json(repeat('x', 9000))",
+    "jsonb": "to_jsonb(repeat('x', 9000))",
+    "varbit": "repeat('1001', 9000)::varbit",
+    "numrange": "numrange(repeat('7', 9000)::numeric, NULL)",
+    "tsvector": "(SELECT string_agg('w' || i, ' ') FROM generate_series(1, 3000) i)::tsvector",
+}
+"""Values that are stored apart, by type."""
 POSITIONS: Final = ("column", "array", "key")
 SILENT: Final = "a silent loss"
 Cells = dict[tuple[str, str], str]
@@ -212,6 +227,7 @@ def measured(model: Model, source: ChangeSource, directory: Path, settings: Mapp
     """The cells of one run of a connector, whose types are those that its settings touch; without settings, all."""
     types = model.chosen(settings)
     cells: Cells = {}
+    has_large = "array" in model.positions
     if "nanoseconds" in settings.values():  # 64 bits of them begin in 1677: what is before is never read as a moment
         beyond = [each for each in types if each.startswith("timestamp before")]
         cells = {(each, position): "refused" for each in beyond for position in model.positions}
@@ -228,14 +244,18 @@ def measured(model: Model, source: ChangeSource, directory: Path, settings: Mapp
     source.execute(
         *(f"CREATE TABLE k_{column} (k {sql_of(kind)} PRIMARY KEY, v int)" for column, kind in keyed.items())
     )
+    if has_large:
+        source.execute(*_large_table(names))
     source.execute(*_inserts(model, types, tables, 1), *(f"INSERT INTO {table} (id) VALUES (9)" for table in tables))
     source.execute(
         *(f"INSERT INTO k_{column} VALUES ({model.literal(types[kind][0], kind)}, 1)" for column, kind in keyed.items())
     )
     source.start({"column.propagate.source.type": ".*", **settings})
-    follower = Follower(source, directory, dead_letters=None)
+    follower = Follower(source, directory, dead_letters=None, connector=settings)
     follower.catch_up()
     source.execute(*_inserts(model, types, tables, 2))
+    if has_large:
+        source.execute(_large_row(model, names, types), "UPDATE large SET v = 2")
     for column, kind in keyed.items():
         one, two = (model.literal(each, kind) for each in types[kind])
         source.execute(f"INSERT INTO k_{column} VALUES ({two}, 2)", f"UPDATE k_{column} SET v = 3 WHERE k = {one}")
@@ -245,6 +265,9 @@ def measured(model: Model, source: ChangeSource, directory: Path, settings: Mapp
     planned = {each.source.name: each for each in found.tables}
     parked = {name: each.parked for name, each in report.tables.items() if each.parked is not None}
     results = follower.verified()
+    if has_large:
+        assert "large" not in parked, parked
+        _check_left_out(follower, planned["large"], results["large"])
     for table, position in tables.items():
         assert table not in parked, parked
         comparison = results[table].comparison
@@ -270,6 +293,48 @@ def measured(model: Model, source: ChangeSource, directory: Path, settings: Mapp
     wrong = [(at, each) for at, each in cells.items() if each.startswith(SILENT)]
     assert not wrong, wrong
     return cells
+
+
+def _large_table(names: Mapping[str, str]) -> Iterator[str]:
+    arrays = [f"{column} {sql_of(kind)}[]" for column, kind in names.items()]
+    values = [f"s{number} {kind}" for number, kind in enumerate(LARGE) if _base(kind) in names.values()]
+    yield f"CREATE TABLE large (id int PRIMARY KEY, v int, {', '.join([*arrays, *values])})"
+    for each in [*arrays, *values]:
+        yield f"ALTER TABLE large ALTER COLUMN {each.partition(' ')[0]} SET STORAGE EXTERNAL"
+
+
+def _large_row(model: Model, names: Mapping[str, str], types: Mapping[str, tuple[str, str]]) -> str:
+    """A row without large values, and one of values that are stored apart."""
+    arrays = [
+        f"array_fill({model.literal(types[kind][0], kind)}, ARRAY[{_MANY if sql_of(kind) in _SMALL else _SOME}])"
+        for kind in names.values()
+    ]
+    values = [value for kind, value in LARGE.items() if _base(kind) in names.values()]
+    return f"INSERT INTO large SELECT 1, 1, {', '.join([*arrays, *values])}"
+
+
+def _base(kind: str) -> str:
+    return {"varchar": "varchar(20)", "varbit": "varbit(12)"}.get(kind, kind)
+
+
+def _check_left_out(follower: Follower, planned: SurveyedTable, found: Verified) -> None:
+    """Of an update that left all large values alone, each is there, or ``plan`` says that it is null."""
+    (row,) = follower.catalog.table("shop.large").read().to_arrow().to_pylist()
+    assert (row["v"], found.comparison is not None) == (2, True)
+    said = {each.name: each.note for each in planned.columns if each.type}
+    is_said = {name: LEFT_OUT in note or LEFT_OUT_IN_TEXT in note or _NULL in note for name, note in said.items()}
+    wrong = {name: said[name] for name in is_said if (row[name] is None) != is_said[name]}
+    assert not wrong, [
+        (each.source.name, each.source.source_type, each.note) for each in planned.columns if each.name in wrong
+    ]
+    differing = {
+        column.source
+        for each in (found.comparison.differences if found.comparison else ())
+        for column, one, other in zip(found.comparison.pair.columns, each.source[0], each.table[0], strict=True)
+        if one != other
+    }
+    silent = {name for name in differing if not said[name]}
+    assert not silent, silent
 
 
 def _cell(table: SurveyedTable, column: str, *, differs: object, compared: bool) -> str:

@@ -6,7 +6,15 @@ SHORT: Final = r"""
 $ fluvial lss
 2 no such command: command=lss did_you_mean=ls
 $ fluvial drop-table shop.orders
-2 fix="fluvial sql 'DROP TABLE db.t'"
+2 fix='fluvial drop db.t'
+$ fluvial drop shop.ordres
+2 did_you_mean=shop.orders
+$ fluvial create shop.orders "id INT"
+2 table exists already
+$ fluvial rename shop.ordres shop.sales
+2 did_you_mean=shop.orders
+$ fluvial topics
+2 no brokers: fix='give --brokers
 $ fluvial ls shopp
 2 no such database: database=shopp did_you_mean=['shop']
 $ fluvial ls --warehouse nowhere

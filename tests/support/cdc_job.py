@@ -9,9 +9,11 @@ from typing import Any
 from engine import Catalog
 from engine.cdc.batch import CdcBatches
 from engine.cdc.report import BatchReport
+from engine.cdc.rules.names import SourceTable
 from engine.cdc.settings import CdcSettings
 from engine.cdc.source import next_position, planned_ranges
 from engine.cdc.state import StateFiles
+from engine.cdc.tables import PastValues
 from engine.kafka.offsets import TopicPosition
 from engine.runtime.steps import Observer, ignore
 from logstore.kafka.clients import KafkaProperties
@@ -35,6 +37,7 @@ class MemoryJob:
     commit_user: str = "query-1"
     runs: int = 0
     now_ms: int = 1_763_859_700_000
+    past: PastValues | None = None  # what the source says of rows from before a column
     has_topic_ids: bool = False  # as clusters before Kafka 2.8
     _batches: CdcBatches | None = None
 
@@ -65,6 +68,7 @@ class MemoryJob:
             self._batches = CdcBatches(
                 self.catalog, self.settings, self.state, commit_user=self.commit_user, run_id=f"run-{self.runs}",
                 threads=1, observe=observe, now_ms=lambda: self.now_ms,
+                past=self.past,
             )  # fmt: skip
         return self._batches.write(planned_ranges(*self.planned), self.batch_id)
 
@@ -75,6 +79,10 @@ class MemoryJob:
     def rows(self, table: str) -> list[dict[str, Any]]:
         found = self.catalog.table(f"{self.settings.database}.{table}").read().to_arrow()
         return sorted(found.to_pylist(), key=repr)
+
+    def live(self, table: str, source: str | None = None) -> Mapping[str, str]:
+        """The columns of a table that have the values of its source table now, by their names there."""
+        return self.state.table(table).sequence_of(SourceTable.parse(source or f"public.{table}")).live
 
     def snapshots(self, table: str) -> int:
         return self.catalog.table(f"{self.settings.database}.{table}").store.snapshots.latest_id() or 0

@@ -101,6 +101,22 @@ def one_of_a_kind(table: FileTable) -> list[str]:
     return list(kinds.values())
 
 
+def kinds_of_files() -> list[str]:
+    """Paths of ``one_of_a_kind`` in the table's directory."""
+    return [path.removeprefix(f"{whole().store.paths.root}/") for path in one_of_a_kind(whole())]
+
+
+def on_disk(warehouse: Path) -> Path:
+    """The table with every kind of file as ``db.t`` of a warehouse: its directory."""
+    root = warehouse / "db.db" / "t"
+    for path, body in whole().store.io.files.items():  # type: ignore[attr-defined]
+        if path.startswith(f"{whole().store.paths.root}/"):
+            there = root / path.removeprefix(f"{whole().store.paths.root}/")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_bytes(body)
+    return root
+
+
 def _all(found: Any) -> list[Any]:
     return list(found)
 

@@ -1,6 +1,6 @@
-"""What ``make test`` leaves to ``make test-all``: long tests, and most cells of a test that has many.
+"""What CI leaves to ``make soak``: most cells of a test that has many.
 
-Each test function that is ``sampled`` keeps some of its cells in both, so ``make test`` still has its law.
+Each test function that is ``sampled`` keeps some of its cells everywhere, so ``make test`` has its law.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as ``long`` all cells of ``sampled(n)`` but n."""
+    """Mark as ``soak`` all cells of ``sampled(n)`` but n."""
     cells: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if (mark := item.get_closest_marker("sampled")) is not None:
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kept = spread(len(found), count)
         for place, item in enumerate(found):
             if place not in kept:
-                item.add_marker(pytest.mark.long)
+                item.add_marker(pytest.mark.soak)
 
 
 def spread(cells: int, count: int) -> frozenset[int]:

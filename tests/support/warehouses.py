@@ -1,5 +1,6 @@
 """Tables on disk as users make them: through a catalog, with or without a log."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,9 @@ def new_table(
     log = {} if broker is None else {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
     given = {"bucket": "1", **log, **(options or {})}
     return catalog.create_table(name or f"db.t{uuid4().hex}", schema, primary_key=key, options=given, **more)
+
+
+def digests_below(directory: Path) -> dict[str, str]:
+    """Of each file below a directory."""
+    found = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}

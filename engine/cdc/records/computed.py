@@ -5,7 +5,7 @@ day, hour, minute; date), + - * and coalesce. What is not there is refused when 
 UTC. As in SQL, a null in an operand gives null; a value that cannot be cast, or overflows, parks its table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -74,6 +74,18 @@ def parsed_expression(text: str) -> exp.Expr:
 def inputs(text: str, tree: exp.Expr | None = None) -> frozenset[str]:
     """The columns that an expression needs."""
     return frozenset(each.name for each in (tree or parsed_expression(text)).find_all(exp.Column))
+
+
+def computed_names(rules: Mapping[str, str], columns: Collection[str], used: Collection[str]) -> frozenset[str]:
+    """The columns of a table that are computed.
+
+    Args:
+        rules: expressions by name.
+        columns: of the table.
+        used: those in which a column of the source is.
+    """
+    known = {*columns}
+    return frozenset(name for name, text in rules.items() if name in known - {*used} and inputs(text) <= known)
 
 
 def computed_type(text: str, columns: Mapping[str, DataType]) -> DataType:

@@ -29,6 +29,7 @@ META: Final = pa.schema(
                     ("snapshot", pa.string()),
                     ("file", pa.string()),
                     ("pos", pa.int64()),
+                    ("row", pa.int64()),
                 ]
             ),
         ),
@@ -58,6 +59,8 @@ _MOMENT: Final = DataType(root="TIMESTAMP_LTZ", precision=3)
 _COMPARED: Final = re.compile(r"op\s*=\s*([a-z])")
 _SHORT: Final[Mapping[str, str]] = {"lsn": "source.lsn", "tx": "transaction.id", "ts": "source.ts_ms"}
 _LARGE: Final = frozenset({"CHAR", "VARCHAR", "BINARY", "VARBINARY", "ARRAY", "MAP"})
+POSTGRES_CONNECTOR: Final = "postgresql"
+"""The name of PostgreSQL's connector."""
 _WHOLE_ROWS: Final = pa.array(["mysql", "mariadb"])
 """Connectors that always have all values of a row."""
 

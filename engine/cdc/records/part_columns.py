@@ -8,17 +8,25 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.cdc.records.declared import BINARIES
 from engine.cdc.records.routing import READ, RowPart
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartColumn
-from engine.cdc.settings import CdcSettings
+from engine.cdc.settings import GENERATED, CdcSettings
 from filestore.types.data_types import data_type_of
-from logstore.format.connect_types import ZONED_TIMESTAMP, SourceColumn, columns_of_part, source_type_of
+from logstore.format.connect_types import (
+    LEFT_OUT_IN_TEXT,
+    ZONED_TIMESTAMP,
+    SourceColumn,
+    columns_of_part,
+    source_type_of,
+)
 from logstore.format.source.column_values import JULIAN, UNIT_OF_TIMESTAMP, part_fields
 
 NULLS: Final = ("value.converter.replace.null.with.default", "false")
 NULLS_OF_AVRO: Final = ("value.converter.ignore.default.for.nullables", "true")
 """The setting of a converter, and its value, with which nulls stay nulls in columns with a default."""
+_MARKED_BINARIES: Final = ("bytes", "hex")
 _ENUM: Final = "io.debezium.data.Enum"
 _BINLOG: Final = pa.array(["mysql", "mariadb"])
 _NUMBERS: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
@@ -48,12 +56,13 @@ def refused_columns(part: RowPart, settings: CdcSettings) -> dict[str, str]:
 
 
 def lossy_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> dict[str, str]:
-    """The columns of a table's rows that do not hold all of the source's values, and what is lost."""
-    return {
+    """The columns that do not hold all of the source's values, and what is lost; of generated ones, all is."""
+    found = {
         each.name: lost
         for each in columns_of_part(part.row, settings.types)
         if not each.refused and settings.why_left_out(source, each.name) is None and (lost := loss_of(each, settings))
     }
+    return found | dict.fromkeys(settings.lost_generated(source), GENERATED)
 
 
 def loss_of(column: SourceColumn, settings: CdcSettings) -> str:
@@ -64,7 +73,10 @@ def loss_of(column: SourceColumn, settings: CdcSettings) -> str:
         f"a null comes as the default, unless the connector has {setting}={wanted}: set it, and write it into "
         "source.connector"
     )
-    return "; ".join(filter(None, (column.note, replaced if is_replaced else "")))
+    note = column.note
+    if settings.connector.get(BINARIES) in _MARKED_BINARIES:
+        note = "; ".join(each for each in note.split("; ") if each != LEFT_OUT_IN_TEXT)
+    return "; ".join(filter(None, (note, replaced if is_replaced else "")))
 
 
 def key_names(part: RowPart) -> tuple[str, ...]:

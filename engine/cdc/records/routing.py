@@ -40,6 +40,13 @@ FLATTENED: Final = (
     "the record is a row alone, without its kind of change: the connector flattens it (ExtractNewRecordState): "
     "fix=remove the transform, conventionally named unwrap, from the connector; or write source.flattened into the job"
 )
+CLOUD_EVENT: Final = (
+    "the record is a CloudEvents envelope: fix=set value.converter of the connector to JsonConverter with "
+    "value.converter.schemas.enable=true, or to AvroConverter, in place of CloudEventsConverter"
+)
+_CLOUD_EVENT: Final = pa.schema([("specversion", pa.string()), ("type", pa.string()), ("iodebeziumname", pa.string())])
+_CLOUD_FIELDS: Final = frozenset({"specversion", "type", "datacontenttype", "data"})
+_CLOUD_TYPE: Final = "io.debezium.connector."
 _FACTS: Final = {"ts_ms": pa.int64(), "lsn": pa.int64(), "snapshot": pa.string()}
 _OF_ROWS: Final = pa.schema(
     [("__op", pa.string()), ("__deleted", pa.string())]
@@ -51,6 +58,8 @@ _OF_CHANGES: Final = re.compile(
     "__(deleted|op|table|db|schema|lsn|ts_ms|ts_us|ts_ns|connector|name|snapshot|version|sequence|txId|xmin|gtid|file|"
     "pos|row|thread|server_id|source_.+|transaction_.+)"
 )
+_OF_CONNECTORS: Final = (frozenset({"status", "event_count", "data_collections"}), frozenset({"databaseName", "ddl"}))
+"""Members of transactions, and of changes of the schema."""
 NO_KEY: Final = (
     "a row alone has no key, so which row a change is of is not known: fix=remove the transform, or add a key"
 )
@@ -162,6 +171,13 @@ def route(
         if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
             ended += _ended(group, places[group.indices])
             continue
+        is_cloud = _are_cloud_events(group)
+        if is_cloud.any():
+            found_at = places[group.indices[is_cloud]]
+            bad += [RefusedRecord(index=int(at), reason=CLOUD_EVENT, is_letter=False) for at in found_at]
+            group = replace(group, indices=group.indices[~is_cloud], texts=rows_where(group.texts, ~is_cloud))
+            if not len(group.indices):
+                continue
         if flattened is not None and not is_row_part(group.schema_part):
             has_row = ~flags(pc.equal(group.texts.cast(pa.binary()), b"null"))
             gone += places[group.indices[~has_row]].tolist()
@@ -210,6 +226,29 @@ def is_flattened(part: Mapping[str, Any] | None) -> bool:
     return part is not None and str(part.get("name", "")).endswith(".Value") and not is_row_part(part)
 
 
+def is_cloud_event(part: Mapping[str, Any] | None) -> bool:
+    """Whether a schema part describes envelopes of ``CloudEventsConverter``: those in Avro have one, in JSON none."""
+    names = {each.get("field") for each in part_fields(part)}
+    return part is not None and names >= _CLOUD_FIELDS and not str(part.get("name", "")).endswith(".Value")
+
+
+def _are_cloud_events(group: Payloads) -> BoolArray:
+    """(n,) whether each record is an envelope of ``CloudEventsConverter``.
+
+    Source: Debezium "CloudEvents converter": its ``type``, or with attributes of extensions, ``iodebezium`` and a name.
+    """
+    found = np.full(len(group.texts), is_cloud_event(group.schema_part))
+    if group.schema_part is not None:
+        return found
+    at = np.flatnonzero(flags(pc.match_substring(group.texts.cast(pa.binary()), '"specversion"')))
+    if len(at):
+        decoded = decode_objects(group.texts.take(pa.array(at)), row_reading(_CLOUD_EVENT, lenient=True))
+        version, kind, name = decoded.rows.flatten()
+        is_own = pc.or_(pc.fill_null(pc.starts_with(kind, _CLOUD_TYPE), False), name.is_valid())
+        found[at[decoded.indices[flags(pc.and_(version.is_valid(), is_own))]]] = True
+    return found
+
+
 def is_of_documents(part: Mapping[str, Any] | None) -> bool:
     """Whether a schema part describes changes of MongoDB, whose documents are texts."""
     return any(each.get("field") == "after" and each.get("type") == "string" for each in part_fields(part))
@@ -244,6 +283,11 @@ def _pieces_of(
         if group.schema_part is not None:
             why = NO_COLUMNS if is_of_documents(group.schema_part) else "the event has no source table"
             bad += [RefusedRecord(index=int(each), reason=why, is_letter=False) for each in at[~is_event]]
+        else:
+            alone = at[~is_event][
+                _are_rows_alone(keys.take(pa.array(at[~is_event])), texts.filter(pa.array(~is_event)))
+            ]
+            bad += [RefusedRecord(index=int(each), reason=FLATTENED, is_letter=False) for each in alone]
         meta, at, texts = rows_where(meta, is_event), at[is_event], rows_where(texts, is_event)
         source = pc.struct_field(meta, "source")
     pieces = []
@@ -277,6 +321,22 @@ def _pieces_of(
                 for part, mask in parts
             ]
     return pieces, bad
+
+
+def _are_rows_alone(keys: pa.Array, texts: pa.Array) -> BoolArray:
+    """(n,) whether each record without schema part and envelope is a row: it has its key's columns, with their values.
+
+    Transactions and changes of the schema have them as well, and are known by members of their own.
+    """
+    found = np.zeros(len(texts), bool)
+    for at, (key, text) in enumerate(zip(keys.to_pylist(), texts.to_pylist(), strict=True)):
+        try:
+            own, row = json.loads(key or b"null"), json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if own and isinstance(own, dict) and isinstance(row, dict):
+            found[at] = {**row, **own} == row and not any(each <= row.keys() for each in _OF_CONNECTORS)
+    return found
 
 
 Parts = tuple[list[tuple[RowPart, BoolArray]], list[RefusedRecord]]

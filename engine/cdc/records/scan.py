@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from engine.cdc.records.declared import declared_part
-from engine.cdc.records.metadata import OTHERS
+from engine.cdc.records.metadata import OTHERS, POSTGRES_CONNECTOR
 from engine.cdc.records.routing import (
     READ,
     UPDATE,
@@ -59,6 +59,7 @@ class PartSpan:
     last: Stamp | None
     has_changes: bool = True  # not only rows of a snapshot
     moments: tuple[SourceMoment, SourceMoment] | None = None  # the least and the greatest of its records
+    is_appended: bool = False  # the source puts each new column behind all others
 
 
 @dataclass(slots=True)
@@ -110,7 +111,7 @@ class RangeScan:
     tables: dict[SourceTable, ScannedTable] = field(default_factory=dict)
     bad: list[tuple[int, RefusedRecord]] = field(default_factory=list)  # with its offset
     chunks: list[Chunk] = field(default_factory=list)  # the first ones; those after them are to be read again
-    lost: str | None = None  # the records are gone, and why
+    lost: RecordsLostError | None = None  # the first records are not in the topic
     left_out: tuple[OffsetRange, ...] = ()  # records that a user has skipped
     runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
     ended: list[EndedTransaction] = field(default_factory=list)
@@ -252,7 +253,7 @@ def scan_range(
         if keeps and found.chunks:  # behind them are only marks of transactions
             found.chunks[-1] = replace(found.chunks[-1], end_offset=source.end_offset)
     except RecordsLostError as error:
-        found.lost = str(error)
+        found.lost = error
     if found.bad and not found.tables and _is_log(settings, source):
         logger.warning("a topic is the log of a table, and left out: topic=%s job=%s", source.topic, settings.name)
         found.bad = []
@@ -335,7 +336,7 @@ def _add_order(table: ScannedTable, pieces: Sequence[RecordPiece], offsets: NDAr
     stamps = stamps_of(meta, at)
     table.snapshot_rows.add(meta, at)
     if stamps is not None:
-        table.progressions.add(stamps)
+        stamps = table.progressions.add(stamps)
     own = [each for each in pieces if each.part is not None and not each.part.is_key]
     for each in pieces:
         if each.part is None:
@@ -357,6 +358,8 @@ def _spans(
     order = np.argsort(at)
     at, which, is_read, times, places = (each[order] for each in (at, which, is_read, times, places))
     starts = np.flatnonzero(np.r_[True, (which[1:] != which[:-1]) | np.isin(at[1:], jumps)])
+    connector = pc.struct_field(pieces[0].meta, ["source", "connector"])
+    is_appended = pc.any(pc.equal(connector, POSTGRES_CONNECTOR)).as_py() is True
     found = []
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
         part, last = pieces[which[start]].part, int(at[end - 1])
@@ -375,6 +378,7 @@ def _spans(
                     last=stamp,
                     has_changes=has_changes,
                     moments=(least, greatest),
+                    is_appended=is_appended,
                 )
             )
     return found

@@ -11,9 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.cdc.records.computed import computed_column, inputs
+from engine.cdc.records.computed import computed_column, computed_names, inputs
 from engine.cdc.records.declared import without_guesses
-from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
+from engine.cdc.records.metadata import (
+    DELETED_WHEN,
+    POSTGRES_CONNECTOR,
+    SEQUENCE,
+    SEQUENCE_COLUMN,
+    may_lack_values,
+    metadata_column,
+)
 from engine.cdc.records.part_columns import (
     as_in_the_source,
     has_moments,
@@ -23,10 +30,11 @@ from engine.cdc.records.part_columns import (
     with_julian_moments,
 )
 from engine.cdc.records.routing import READ, RecordPiece, RecordPlace, RefusedRecordError, RowPart
-from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
+from engine.cdc.records.scan import Chunk, ordered_meta, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
-from engine.cdc.rules.repeats import Repeated, is_repeated, stamps_of
+from engine.cdc.rules.repeats import Repeated, RepeatedChanges, stamps_of
+from engine.cdc.rules.widening import has_place_for
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
@@ -60,6 +68,7 @@ class TableSource:
     after: int  # rows at or before this offset are not wanted: a truncate follows them, or they are in the table
     sequence: PartSequence
     constants: Mapping[str, str]
+    others: tuple[PartSequence, ...] = ()  # of other source tables of the table
     repeated: tuple[Repeated, ...] = ()  # changes in there are in the table
     left_out: tuple[OffsetRange, ...] = ()  # see ``RangeScan``
 
@@ -77,9 +86,11 @@ class BadCount:
         self.first = self.first or reason
         self.count += count
         if self.count > self.allowed:
+            skip = "" if at is None else f"; or: fluvial cdc skip {table} --until {at[2] + 1}"
             raise TooManyBadError(
-                f"too many records cannot be decoded: table={table} bad={self.count} max-bad={most} "
-                f"first='{self.first}'",
+                f"too many records cannot be decoded: table={table} bad={self.count} max-bad={most} of an hour, "
+                f"left={self.allowed} first='{self.first}' fix='correct the source, or raise max-bad, start the job "
+                f"again, and: fluvial cdc resume {table}{skip}'",
                 at,
             )
 
@@ -147,8 +158,9 @@ class ChangeRows:
         for each in self.sources:
             by_range.setdefault(each.range, []).append(each)
         for source, wanted in by_range.items():
+            repeats = {each.source: RepeatedChanges(each.repeated) for each in wanted if each.repeated}
             for chunk in self._chunks(source, wanted[0].left_out):
-                rows, bad, broken = self._of_chunk(chunk, wanted)
+                rows, bad, broken = self._of_chunk(chunk, wanted, _repeated(chunk, repeats))
                 self._report(chunk, bad, source, letters)
                 self._send(chunk, broken, source, letters)
                 if rows is not None and rows.num_rows:
@@ -164,9 +176,15 @@ class ChangeRows:
             yield from read_chunks(self.settings, replace(source, start_offset=start), left_out=left_out)
 
     def _of_chunk(
-        self, chunk: Chunk, wanted: Sequence[TableSource]
+        self, chunk: Chunk, wanted: Sequence[TableSource], repeated: Mapping[SourceTable, IndexArray]
     ) -> tuple[pa.RecordBatch | None, list[BadRecord], list[BadRecord]]:
-        """The rows of a chunk, the records that cannot be decoded, and those whose row a rule sends away."""
+        """The rows of a chunk, the records that cannot be decoded, and those whose row a rule sends away.
+
+        Args:
+            chunk: some records.
+            wanted: the source tables of the table.
+            repeated: offsets of records that the table has already.
+        """
         by_source = {each.source: each for each in wanted}
         found: list[pa.RecordBatch] = []
         places: list[Any] = []
@@ -179,9 +197,8 @@ class ChangeRows:
                 continue
             at = offsets[piece.indices]
             is_wanted = at > own.after
-            stamps = stamps_of(piece.meta, at) if own.repeated else None
-            if stamps is not None:
-                is_wanted &= ~np.isin(at, stamps.offsets[is_repeated(stamps, own.repeated)])
+            if own.source in repeated:
+                is_wanted &= ~np.isin(at, repeated[own.source])
             names, codes = self._runs(piece.part, own, at[is_wanted])
             for code in np.unique(codes[codes >= 0]).tolist():
                 mask = is_wanted.copy()
@@ -234,7 +251,7 @@ class ChangeRows:
         if part.is_key:
             return own.sequence.run_at(position_of(own.range), offsets)
         digest = run_digest(part, own.source, self.settings)
-        return own.sequence.run_of_rows(position_of(own.range), digest, offsets)
+        return own.sequence.run_of_rows(position_of(own.range), digest, offsets, table=self.table)
 
     def _decoded(
         self, chunk: Chunk, piece: RecordPiece, part: RowPart, own: TableSource, mask: Any, run: str
@@ -263,22 +280,50 @@ class ChangeRows:
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
         found = replace(found, rows=as_in_the_source(found.rows, part, meta))
+        unfit = self._unfit(found, types, own.sequence.plans[run])
+        bad = [*found.bad, *unfit]
+        if unfit:
+            fits = pa.array(~np.isin(found.record_indices, [each.index for each in unfit]))
+            found, meta = _filtered(found, fits), meta.filter(fits)
         rows = self._in_table(found, meta, types, own, run)
         keeps = self.settings.unavailable_values == "keep" and self.has_updates and self.keys
         if keeps and may_lack_values(piece.meta, self.fields):
             rows = _with_lists(rows)  # rows before one that lacks values are those that have them
-        bad = [replace(each, index=int(indices[each.index])) for each in found.bad]
+        bad = [replace(each, index=int(indices[each.index])) for each in bad]
         return rows, indices[found.record_indices], bad
 
+    def _unfit(self, found: DecodedChanges, types: Mapping[str, DataType], plan: Mapping[str, str]) -> list[BadRecord]:
+        """The records with a value that its column cannot hold, where a rule keeps the column from getting wider.
+
+        A delete needs its key only, and a key is never kept.
+        """
+        fields = {each.name: each.type for each in self.fields}
+        needed = np.ones(found.rows.num_rows, np.bool_)
+        if self.keys and self.settings.deletes != SOFT:
+            needed = found.kinds.to_numpy(zero_copy_only=False) != RowKind.DELETE
+        reasons: dict[int, str] = {}
+        for name, column in plan.items():
+            if name not in types or column not in fields or has_place_for(fields[column], types[name]):
+                continue
+            values = found.rows.column(name)
+            back = _cast(_cast(values, types[name], fields[column], column), fields[column], types[name], column)
+            is_same = flags(pc.fill_null(pc.equal(back, values), False))
+            if pa.types.is_floating(values.type):
+                is_same |= flags(pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(values)), False))
+            is_other = ~is_same & flags(values.is_valid()) & needed
+            for index in found.record_indices[is_other].tolist():
+                reasons.setdefault(
+                    index,
+                    f"{column}: the column cannot hold the value: type={fields[column]} given={types[name]} "
+                    f"schema-changes.widen=ignore fix='set it to evolve, start the job again, and: fluvial cdc resume "
+                    f"{self.table}'",
+                )
+        return [BadRecord(index=index, reason=reason) for index, reason in sorted(reasons.items())]
+
     def _in_table(
-        self,
-        found: DecodedChanges,
-        meta: pa.StructArray,
-        types: Mapping[str, DataType],
-        own: TableSource,
-        run: str,
+        self, found: DecodedChanges, meta: pa.StructArray, types: Mapping[str, DataType], own: TableSource, run: str
     ) -> pa.RecordBatch:
-        plan, later = own.sequence.plans[run], own.sequence.added_after(run)
+        plan, later = own.sequence.plans[run], own.sequence.added_after(run, own.others)
         by_column = {column: name for name, column in plan.items() if name in types}
         count = found.rows.num_rows
         made: dict[str, pa.Array] = {}
@@ -327,11 +372,9 @@ class ChangeRows:
 
     def _computed(self) -> dict[str, DataType]:
         """The computed columns that the table has, with their types."""
-        names = {each.name for each in self.fields}
-        rules = self.settings.computed
-        return {
-            each.name: each.type for each in self.fields if each.name in rules and inputs(rules[each.name]) <= names
-        }
+        used = {column for own in self.sources for each in (own.sequence, *own.others) for column in each.used}
+        names = computed_names(self.settings.computed, [each.name for each in self.fields], used)
+        return {each.name: each.type for each in self.fields if each.name in names}
 
     def _with_computed(self, lists: pa.Array | None, computed: Iterable[str]) -> pa.Array | None:
         """The lists, with computed columns where a column is missing from which they are computed."""
@@ -386,9 +429,25 @@ class ChangeRows:
             letters.send(record, [BadRecord(index=0, reason=f"table={self.table} {each.reason}")], source)
 
 
+def _repeated(chunk: Chunk, repeats: Mapping[SourceTable, RepeatedChanges]) -> dict[SourceTable, IndexArray]:
+    """The offsets of changes that a table has already, by source table."""
+    found, offsets = {}, chunk.records["offset"].to_numpy()
+    for source, each in repeats.items():
+        pieces = [piece for piece in chunk.routed.pieces if piece.source == source]
+        stamps = stamps_of(*ordered_meta(pieces, offsets)) if pieces else None
+        if stamps is not None:
+            found[source] = each.offsets(stamps)
+    return found
+
+
 def way_on(table: str, offset: int) -> str:
     """The fix that a message names for a record that cannot be read."""
     return f"correct the source, set dead-letters to a topic, or: fluvial cdc skip {table} --until {offset + 1}"
+
+
+def leave_out_all(table: str) -> str:
+    """What a message adds where no record of a table can be read."""
+    return f"leave out what is there: fluvial cdc skip {table} --until end"
 
 
 def _by_calendar(piece: RecordPiece, part: RowPart, chosen: BoolArray) -> Iterator[tuple[Mapping[str, Any], BoolArray]]:
@@ -396,7 +455,7 @@ def _by_calendar(piece: RecordPiece, part: RowPart, chosen: BoolArray) -> Iterat
     if not has_moments(part.row):
         yield part.row, chosen
         return
-    is_postgres = flags(pc.equal(pc.struct_field(piece.meta, ["source", "connector"]), _POSTGRES))
+    is_postgres = flags(pc.equal(pc.struct_field(piece.meta, ["source", "connector"]), POSTGRES_CONNECTOR))
     is_read = is_postgres & flags(pc.equal(pc.struct_field(piece.meta, "op"), READ))
     for mask, row in (
         (chosen & ~is_postgres, part.row),
@@ -416,7 +475,6 @@ def _already_split(part: Mapping[str, Any] | None) -> Split:
     return split
 
 
-_POSTGRES: Final = "postgresql"
 _TEXT: Final = DataType(root="VARCHAR", length=2**31 - 1)
 
 
@@ -427,6 +485,17 @@ def _cast(values: pa.Array, source: DataType, target: DataType, column: str) -> 
     if target.root in NESTED_ROOTS:
         return conform(values, target, column)  # fields by name: a record knows no ids
     return cast_array(values, bare, wanted)
+
+
+def _filtered(found: DecodedChanges, kept: pa.BooleanArray) -> DecodedChanges:
+    return replace(
+        found,
+        rows=found.rows.filter(kept),
+        kinds=found.kinds.filter(kept),
+        record_indices=found.record_indices[flags(kept)],
+        unavailable=None if found.unavailable is None else found.unavailable.filter(kept),
+        old_keys=None if found.old_keys is None else found.old_keys.filter(kept),
+    )
 
 
 def _renamed_lists(lists: pa.Array | None, names: Mapping[str, str]) -> pa.Array | None:

@@ -19,6 +19,8 @@ from logstore.json.arrow_bytes import flags
 
 NOT_IN_SNAPSHOT: Final = ""
 """The place of a change, and of what follows the last row of a snapshot."""
+AWAITED: Final = "awaited"
+"""The place where a snapshot follows that has replaced all rows of the table already."""
 _NO_ROWS: Final = pa.array(["false", "incremental", None], pa.string())
 _FIRST: Final = pa.array(["first", "first_in_data_collection"])
 _LAST: Final = pa.array(["last", "last_in_data_collection"])
@@ -56,9 +58,10 @@ class RowsOfSnapshots:
         Args:
             before: the place behind the record that precedes the range; None: it is not known.
         """
-        if self.begins:
-            return self.begins[-1]
-        if self.opening is None or before is None or self.opening[1] == before:
+        begins = self.begins[1:] if before == AWAITED and self.opening is None else self.begins
+        if begins:
+            return begins[-1]
+        if self.opening is None or before in (None, AWAITED, self.opening[1]):
             return None
         return self.opening[0]
 

@@ -4,17 +4,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.cdc.records.metadata import OTHERS
-from engine.cdc.records.part_columns import key_names, loss_of
+from engine.cdc.records.metadata import OTHERS, POSTGRES_CONNECTOR
+from engine.cdc.records.part_columns import key_names, loss_of, lossy_columns
 from engine.cdc.records.routing import (
     READ,
     Declared,
+    RecordPiece,
     RowPart,
+    is_cloud_event,
     is_flattened,
     is_row_part,
     nothing_declared,
@@ -23,11 +25,16 @@ from engine.cdc.records.routing import (
 from engine.cdc.rules.names import SourceTable, TableTarget, name_in_table
 from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.rules.widening import has_place_for, wider
-from engine.cdc.settings import SKIP, CdcSettings
+from engine.cdc.settings import GENERATED, REFUSE, SKIP, CdcSettings
 from engine.cdc.survey.samples import TopicSample
 from filestore.types.data_types import data_type_of
 from logstore.format.connect_types import SourceColumn, columns_of_part
 from logstore.format.schema_parts import Split
+
+_EMPTIED: Final = (
+    "null in all changes of the samples, and not in rows of a snapshot: so is a generated column after a snapshot by a "
+    "signal; source.dsn knows them, or exclude it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +81,28 @@ class _Met:
     topics: list[str] = field(default_factory=list)
     connector: str | None = None
     parts: list[tuple[str, RowPart, bool]] = field(default_factory=list)  # by topic partition; of a snapshot's rows
+    values: dict[tuple[bool, str], bool] = field(default_factory=dict)
+    """By whether rows are of a snapshot, and column: whether any is not null."""
+
+    def count(self, piece: RecordPiece) -> None:
+        """Note which columns have values in some records."""
+        for op, text in zip(pc.struct_field(piece.meta, "op").to_pylist(), piece.texts.to_pylist(), strict=True):
+            for name, value in (json.loads(text).get("after") or {}).items():
+                key = op == READ, name
+                self.values[key] = self.values.get(key, False) or value is not None
+
+    @property
+    def emptied(self) -> frozenset[str]:
+        """Columns that rows of a snapshot have values of, and changes are null in."""
+        return frozenset(
+            name
+            for (is_read, name), has in self.values.items()
+            if is_read and has and not self.values.get((False, name), True)
+        )
 
 
 def survey(
-    samples: Iterable[TopicSample],
-    settings: CdcSettings,
-    split: Split,
-    declared: Declared = nothing_declared,
+    samples: Iterable[TopicSample], settings: CdcSettings, split: Split, declared: Declared = nothing_declared
 ) -> Survey:
     """Look at samples.
 
@@ -120,6 +142,8 @@ def _look(
             if sample.topic not in of.topics:
                 of.topics.append(sample.topic)
             digests = [part.digest for at, part, _ in of.parts if at == position]
+            if piece.part is not None and not piece.part.is_key:
+                of.count(piece)
             if piece.part is not None and not piece.part.is_key and piece.part.digest not in digests[-1:]:
                 is_read = pc.all(pc.equal(pc.struct_field(piece.meta, "op"), READ)).as_py() is True
                 of.parts.append((position, piece.part, is_read))
@@ -151,7 +175,7 @@ def _kinds_of(batch: pa.RecordBatch, split: Split) -> Iterator[str]:
     groups, _ = split(batch["value"].drop_null())
     for group in groups:
         part = group.schema_part
-        if part is not None and not is_row_part(part) and not is_flattened(part):
+        if part is not None and not any(known(part) for known in (is_row_part, is_flattened, is_cloud_event)):
             name = str(part.get("name") or "")
             kinds = [kind for known, kind in OTHERS.items() if name.endswith(known)]
             yield kinds[0] if kinds else f"records of {name or 'no name'}"
@@ -169,12 +193,21 @@ def _table(source: SourceTable, met: _Met, settings: CdcSettings) -> SurveyedTab
             columns=(),
         )
     newest = met.parts[-1][1]
-    columns = tuple(_column(each, source, settings) for each in columns_of_part(newest.row, settings.types))
+    emptied = met.emptied if met.connector == POSTGRES_CONNECTOR else frozenset()
+    columns = tuple(
+        _column(each, source, settings, is_emptied=each.name in emptied)
+        for each in columns_of_part(newest.row, settings.types)
+    )
+    in_part = {each.source.name for each in columns}
+    columns += tuple(_generated(each, settings) for each in settings.lost_generated(source) if each not in in_part)
     key, key_from = _key(newest, target, settings, met.connector)
     problems = [f"{each.source.name}: {each.note}" for each in columns if each.source.refused and each.name in key]
     known = {column.name for column in columns if column.type} | set(() if target is None else target.constants)
     missing = [each for each in key if each not in known]
     problems += [f"key column {each} is not among the columns of the table" for each in missing]
+    if settings.types.lossy == REFUSE:
+        lossy = lossy_columns(newest, source, settings)
+        problems += [f"{name}: types.lossy=refuse: {lost}" for name, lost in lossy.items()]
     return SurveyedTable(
         source=source,
         table=None if target is None else target.table,
@@ -201,7 +234,9 @@ def _key(
     return (), f"none: without-key={settings.without_key}{left_out}"
 
 
-def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) -> SurveyedColumn:
+def _column(
+    column: SourceColumn, source: SourceTable, settings: CdcSettings, *, is_emptied: bool = False
+) -> SurveyedColumn:
     name = name_in_table(column.name, settings.renamed)
     why = settings.why_left_out(source, column.name)
     if why is not None:
@@ -209,9 +244,17 @@ def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) ->
     if column.refused:
         return SurveyedColumn(source=column, name=name, type="", note=f"refused: {column.note}")
     lost = loss_of(column, settings)
-    notes = [lost] if lost else []
+    notes = [each for each in (lost, _EMPTIED if is_emptied else "") if each]
     notes += [f"renamed from {column.name}"] if name != column.name else []
     return SurveyedColumn(source=column, name=name, type=str(data_type_of(column.type)), note="; ".join(notes))
+
+
+def _generated(name: str, settings: CdcSettings) -> SurveyedColumn:
+    """A column that no sample has, because the source computes it."""
+    source = SourceColumn(
+        name=name, type=pa.null(), nullable=True, default=None, source_type="", note=GENERATED, refused=False
+    )
+    return SurveyedColumn(source=source, name=name_in_table(name, settings.renamed), type="", note=GENERATED)
 
 
 def _changes(parts: Sequence[tuple[RowPart, bool]], settings: CdcSettings) -> Iterator[str]:

@@ -23,7 +23,7 @@ class TopicSample:
 
 
 def samples(settings: CdcSettings, *, count: int) -> Iterator[TopicSample]:
-    """Read the samples of all partitions.
+    """Read the samples of all partitions, without those of the dead letters.
 
     Args:
         settings: name the topics.
@@ -37,6 +37,8 @@ def samples(settings: CdcSettings, *, count: int) -> Iterator[TopicSample]:
     positions = topics.positions()
     earliest, latest = topics.earliest(positions), topics.latest(positions)
     for topic, partition in positions:
+        if topic == settings.dead_letters:
+            continue
         start, end = earliest.get((topic, partition), 0), latest.get((topic, partition), 0)
         is_whole = end - start <= 2 * count
         parts = [(start, end)] if is_whole else [(start, start + count), (end - count, end)]

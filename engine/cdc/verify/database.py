@@ -1,6 +1,6 @@
 """The database that tables follow: its tables, and the queries of a comparison, all of one moment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from engine.cdc.rules.names import SourceTable
 from engine.cdc.verify.digests import RangeSum, RowDigests, from_hex, joined, range_sum
 from engine.cdc.verify.expressions import POSTGRES, md5_of, quoted_name, range_of, row_text, words_sum
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
@@ -28,6 +29,15 @@ AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1, 2, a.attnum
 """
 _PG_PARTITIONS: Final = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relispartition
+"""
+# what rows from before ADD COLUMN have: its default, which SET DEFAULT and DROP DEFAULT do not change
+_PG_PAST: Final = """
+SELECT n.nspname, c.relname, a.attname, coalesce(b.typname, t.typname), (a.attmissingval::text::text[])[1]
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.atthasmissing AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
+WHERE c.relkind = 'r' AND (coalesce(b.typtype, t.typtype) = 'e' OR coalesce(b.typname, t.typname) IN ('bool', 'int2',
+'int4', 'int8', 'float4', 'float8', 'numeric', 'text', 'varchar', 'bpchar', 'uuid', 'date', 'timestamp', 'timestamptz'))
 """
 # its changes have computed columns, too
 _MY_COLUMNS: Final = """
@@ -131,9 +141,43 @@ class SourceDatabase:
         rows = self._rows(_PG_PARTITIONS) if self.dialect == POSTGRES else ()
         return frozenset(f"{schema}.{name}" for schema, name in rows)
 
+    def lacks(self, sources: Iterable[SourceTable]) -> frozenset[SourceTable]:
+        """Those of some source tables that are not there; of other databases than the address's MySQL says nothing."""
+        if self.dialect == POSTGRES:
+            there = {*self.partitions(), *map(str, self.tables())}
+            return frozenset(each for each in sources if str(each) not in there)
+        ((database,),) = self._rows("SELECT database()")
+        names = {each.name.casefold() for each in self.tables()}
+        own = (each for each in sources if each.schema.casefold() == _text(database).casefold())
+        return frozenset(each for each in own if each.name.casefold() not in names)
+
+    def empties(self, sources: Iterable[SourceTable]) -> frozenset[SourceTable]:
+        """Those of some source tables without rows; one that may not be read counts as if it had some."""
+        return frozenset(each for each in sources if not self._may_have_rows(each))
+
+    def _may_have_rows(self, source: SourceTable) -> bool:
+        name = ".".join(quoted_name(self.dialect, each) for each in (source.schema, source.name))
+        try:
+            with self.part():
+                return bool(list(self._rows(f"SELECT 1 FROM {name} LIMIT 1")))
+        except InvalidInputError:
+            return True
+
     def generated(self) -> frozenset[str]:
         """``schema.table.column`` of each column that changes do not have, because the database computes it."""
         return frozenset(f"{table}.{column}" for table in self.tables() for column in table.generated)
+
+    def past(self, schema: str, name: str) -> dict[str, str]:
+        """What the rows of a table have in columns that were added after them, by column: text of a literal.
+
+        Only columns of plain types that got a default when they were added, and whose table was not written again.
+        """
+        rows = self._rows(_PG_PAST) if self.dialect == POSTGRES else ()
+        return {
+            column: _literal(kind, value)
+            for at, table, column, kind, value in rows
+            if (at, table) == (schema, name) and value is not None
+        }
 
     def name_of(self, table: LiveTable) -> str:
         """The table in SQL."""
@@ -191,6 +235,13 @@ def _parts(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
             yield part
             part = []
     yield part
+
+
+def _literal(kind: str, value: str) -> str:
+    """A value as PostgreSQL writes it, in UTC, as a literal of a table's column."""
+    if kind == "bool":
+        return {"t": "true", "f": "false"}[value]
+    return f"{value.removesuffix('+00')}Z" if kind == "timestamptz" else value
 
 
 def _text(value: Any) -> str:

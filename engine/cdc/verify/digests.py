@@ -69,11 +69,7 @@ class RangeSums:
     """Sums by range, added up batch by batch."""
 
     def __init__(self, count: int) -> None:
-        """All zero.
-
-        Args:
-            count: of ranges.
-        """
+        """All zero."""
         self._rows = np.zeros(count, np.int64)
         self._sums = np.zeros((count, 2), np.uint64)
 

@@ -67,7 +67,7 @@ def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable
         target = settings.naming.target_of(name)
         if target is None:
             return None
-        live = state.table(target.table).sequence.live
+        live = state.table(target.table).sequence_of(name).live
         return Followed(
             name=f"{settings.database}.{target.table}",
             constants=target.constants,
@@ -82,7 +82,7 @@ def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable
 
 def known_sources(state: StateFiles) -> list[Sources]:
     """The source tables whose changes a job has met, by table."""
-    return [state.table(name).sources for name in state.tables()]
+    return [state.table(name).known_sources for name in state.tables()]
 
 
 def verified(

@@ -10,12 +10,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from engine.catalog import Catalog
 from engine.cdc.survey.findings import survey_json
 from engine.cli.commands.survey import (
     AskedTopics,
@@ -27,17 +28,18 @@ from engine.cli.commands.survey import (
 )
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
-from engine.cli.output import console, json_option, notes, print_json, print_table
+from engine.cli.output import console, json_option, notes, print_json, print_table, waiting
 from engine.cli.place import Command
 from engine.cli.signals import stop_on_signals
-from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.json_schema import schema_text
-from engine.deploy.config.operation_config import LoggingConfig
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
-from engine.deploy.plan import DeployPlan, PlannedAction, make_plan
+from engine.deploy.pipeline.table_changes import ensure_table
+from engine.deploy.plan import DeployPlan, DeployStep, PlannedAction, make_plan, no_spark
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.scratch import private_path
 from engine.runtime.spark_log import last_lines, spark_output
@@ -46,6 +48,75 @@ from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import STARS, shown_line, shown_pairs
 
+# ---- Apply the table changes of a plan: create missing tables and topics, and run the plan's statements
+#
+# Differences that no statement can change (keys and partitions) are refused before anything is done. Pipelines are
+# left to a run.
+
+
+_TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedStep:
+    """One applied change."""
+
+    table: str
+    statement: str | None  # None: the table was created, with its topic if it has a log
+
+
+def steps_to_apply(plan: DeployPlan) -> list[DeployStep]:
+    """The changes of tables, in the order of the plan.
+
+    Raises:
+        InvalidInputError: a table or topic differs in a way that no statement can change; nothing may be applied.
+    """
+    about_tables = [each for each in plan.steps if each.kind != "pipeline"]
+    stuck = [each for each in about_tables if each.action is PlannedAction.REFUSE and each.statement is None]
+    if stuck:
+        facts = "; ".join(f"{each.kind} {each.name}: {each.fact}" for each in stuck)
+        raise InvalidInputError(
+            f"no statement can change this, nothing was done: {facts} fix=change the job file, or create another table "
+            "and copy the rows"
+        )
+    return [
+        each
+        for each in about_tables
+        if each.statement is not None or (each.kind == _TABLE and each.action is PlannedAction.CREATE)
+    ]
+
+
+def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedStep]:
+    """Apply the steps one after another; each is applied or not.
+
+    Args:
+        config: the job.
+        steps: result of ``steps_to_apply``.
+
+    Raises:
+        InvalidInputError: a statement is refused, for example a narrower type that does not fit a value; the message
+            lists the steps applied before.
+        UnavailableError: a broker does not answer; earlier steps stay applied.
+    """
+    catalog = Catalog(config.warehouse, options=config.catalog_options)
+    session = SqlSession(SqlContext(catalog=catalog, open_spark=no_spark))
+    done: list[AppliedStep] = []
+    for step in steps:
+        if step.statement is None:
+            ensure_table(catalog, step.name, config.tables[step.name])
+        else:
+            try:
+                session.execute(step.statement)
+            except InvalidInputError as error:
+                before = [shown_pairs(each.statement or "") or f"CREATE TABLE {each.table}" for each in done]
+                raise InvalidInputError(f"{error} statement={step.shown_statement} done_before={before}") from error
+        done.append(AppliedStep(table=step.name, statement=step.statement))
+    return done
+
+
+# ---- The commands for job files: ``init``, ``validate``, ``plan``, ``run``, ``package``, ``spark-conf``
+
+
 logger = logging.getLogger("fluvial.run")
 
 SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
@@ -53,11 +124,7 @@ SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
 
 LAYER_OPTIONS: Final = (
     click.option(
-        "--set",
-        "overrides",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Replace a value of the job file; repeatable.",
+        "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a value of the job file; repeatable."
     ),
     click.option(
         "--overlay", "overlays", metavar="FILE", multiple=True, help="File with keys to override; repeatable."
@@ -81,12 +148,7 @@ def with_layers(command: Command) -> Command:
     def with_loader(overlays: tuple[str, ...], profile: str | None, overrides: tuple[str, ...], **rest: Any) -> Any:
         def load(path: str, *, may_lack: bool = False) -> JobConfig:
             return load_job(
-                path,
-                overlays=overlays,
-                profile=profile,
-                overrides=overrides,
-                environment=os.environ,
-                may_lack=may_lack,
+                path, overlays=overlays, profile=profile, overrides=overrides, environment=os.environ, may_lack=may_lack
             )
 
         return command(load=load, **rest)
@@ -130,7 +192,7 @@ def run(
     stopped by SIGTERM before the end.
     """
     job = with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
-    set_up_logging(job.logging, context.find_root().params)
+    set_up_logging(job, context.find_root().params)
     log_file = spark_log or private_path(f"{job.name}.log")
     import_from_here()
     stop = threading.Event()
@@ -168,13 +230,14 @@ def _end_of(log_file: str, error: FluvialError) -> str:
     return said and f" last_lines={said!r}"
 
 
-def set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
+def set_up_logging(job: JobConfig, given: Mapping[str, Any]) -> None:
     """Apply the job file's logging options; those of the command line take precedence."""
+    wanted = job.logging
     is_debug = bool(given.get("debug"))
     form: Form = "json" if "json" in (wanted.format, given.get("log_format")) else "text"
-    configure_logging(
-        logging.INFO if is_debug else wanted.level, form, wanted.file, levels=wanted.levels, all_loggers=is_debug
-    )
+    level = logging.INFO if is_debug else wanted.level
+    ids = {"job": job.name}
+    configure_logging(level, form, wanted.file, levels=wanted.levels, all_loggers=is_debug, ids=ids)
 
 
 @click.command()
@@ -230,7 +293,7 @@ def plan(
     is_sure: bool,
     as_json: bool,
 ) -> int:
-    """Show what a run of a job file would create, start and resume, without doing it.
+    """Show what a run of a job file would create, start and resume.
 
     With --apply, tables are changed to match the file; pipelines are left to a run. Differences that no statement can
     change (keys and partitions) are refused before anything is done.
@@ -248,7 +311,8 @@ def plan(
         raise InvalidInputError("no job file: fix=fluvial plan FILE, or fluvial plan --from-topics PATTERN")
     import_from_here()
     job = load(config)
-    made = make_plan(job)
+    with waiting("comparing the job with its tables"):
+        made = make_plan(job)
     applied: list[AppliedStep] = []
     if is_applied:
         steps = steps_to_apply(made)
@@ -257,7 +321,8 @@ def plan(
             _confirm(f"{len(steps)} table changes: apply them?")
         applied = apply_steps(job, steps)
         made = make_plan(job) if applied else made
-    databases = surveyed_databases(job)
+    with waiting("reading the topics of databases"):
+        databases = surveyed_databases(job)
     if as_json:
         shown = made.as_json() | ({"applied": [_shown_step(each) for each in applied]} if is_applied else {})
         print_json(

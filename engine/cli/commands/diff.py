@@ -5,8 +5,8 @@ from typing import Final
 import click
 import pyarrow as pa
 
-from engine.cli.output import console, first_rows, json_option, notes, print_json, print_rows, print_table
-from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
+from engine.cli.output import console, first_rows, json_option, notes, print_json, print_rows, print_table, waiting
+from engine.cli.place import TABLE_NAME, VERSION_NAME, WarehousePlace, with_place
 from engine.types.rows import ROW_KIND_COLUMN
 
 _SHOWN_ROWS: Final = 20
@@ -14,8 +14,8 @@ _SHOWN_ROWS: Final = 20
 
 @click.command()
 @click.argument("table", type=TABLE_NAME)
-@click.argument("before")
-@click.argument("after", default="latest")
+@click.argument("before", type=VERSION_NAME)
+@click.argument("after", type=VERSION_NAME, default="latest")
 @click.option("--columns", "by_column", is_flag=True, help="Only count differences, by rows and by columns.")
 @click.option("--limit", type=click.IntRange(0), help=f"Maximum number of rows. [default: {_SHOWN_ROWS}, as JSON all]")
 @json_option
@@ -23,7 +23,7 @@ _SHOWN_ROWS: Final = 20
 def diff(
     place: WarehousePlace, table: str, before: str, after: str, by_column: bool, limit: int | None, as_json: bool
 ) -> None:
-    """Show the differences between two states of a table: rows with their kinds, or counts.
+    """Show what differs between two states of a table: rows, or counts.
 
     A state is a snapshot (5), a tag (eod), savepoint.3, timestamp.2026-01-31T12:00:00, watermark.N, latest, or any of
     these prefixed with a branch and a dot (dev.eod); 0 is the empty table. JSON is one object per row.
@@ -31,7 +31,8 @@ def diff(
     found = place.table(table).diff(before, after)
     column_changes = [str(each) for each in found.columns]
     if by_column:
-        summary = found.summary()
+        with waiting(f"comparing the rows of {table}"):
+            summary = found.summary()
         counts = {"inserted": summary.inserted, "deleted": summary.deleted, "updated": summary.updated}
         if as_json:
             print_json(

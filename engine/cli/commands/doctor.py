@@ -5,7 +5,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from engine.cli.output import console, json_option, print_json
+from engine.cli.output import console, json_option, print_json, waiting
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity, Symptom
@@ -30,7 +30,8 @@ def doctor(place: WarehousePlace, table: str, strict: bool, as_json: bool) -> in
     Exit codes: 0; with --strict 1 when a finding is a warning or critical.
     """
     found = place.table(table)
-    findings = diagnose(examine(found))
+    with waiting(f"examining {found.name}"):
+        findings = diagnose(examine(found))
     worst = max(each.severity for each in findings)
     if as_json:
         print_json(

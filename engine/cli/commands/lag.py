@@ -2,31 +2,33 @@
 
 import click
 
-from engine.cli.output import console, json_option, print_json, print_table
+from engine.cli.output import console, json_option, print_json, print_table, shown_again, waiting, watch_option
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.monitor.lag_report import log_lags, stream_lags
 from engine.runtime.times import time_text
 from engine.runtime.units import size_text
+from engine.table import Table
 
 
 @click.command()
 @click.argument("table", type=TABLE_NAME)
 @click.option(
-    "--checkpoint",
-    "checkpoints",
-    metavar="DIR",
-    multiple=True,
-    help="Checkpoint of a query on the table; repeatable.",
+    "--checkpoint", "checkpoints", metavar="DIR", multiple=True, help="Checkpoint of a query on the table; repeatable."
 )
+@watch_option
 @json_option
 @with_place
-def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json: bool) -> None:
-    """Show the lag of streams behind a table, and of the table behind its log.
+def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], watch_s: float | None, as_json: bool) -> None:
+    """Show the lag of streams behind a table, and of it behind its log.
 
     Streams are those with a consumer-id, and those with a given checkpoint.
     """
-    found = place.table(table)
-    buckets, streams = log_lags(found), stream_lags(found, checkpoints)
+    shown_again(watch_s, lambda: _show(place.table(table), checkpoints, as_json=as_json))
+
+
+def _show(found: Table, checkpoints: tuple[str, ...], *, as_json: bool) -> None:
+    with waiting(f"asking for the lag of {found.name}"):
+        buckets, streams = log_lags(found), stream_lags(found, checkpoints)
     snapshot = found.latest_snapshot()
     if as_json:
         time_ms = None if snapshot is None else snapshot.time_ms

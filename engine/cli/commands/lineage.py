@@ -9,23 +9,20 @@ from rich.text import Text
 
 from engine.catalog import Catalog
 from engine.cli.commands.inspect import write_picture
-from engine.cli.output import console, json_option, print_json
+from engine.cli.output import console, json_option, print_json, waiting
 from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.drawing.graphs import graph_svg
 from engine.drawing.lineage_page import lineage_page, lineage_picture
 from engine.drawing.png import png_picture
 from engine.lineage.graph.graph import GraphNode
-from engine.lineage.graph.lateness import TableCommits
 from engine.lineage.graph.view import BY_HAND, LineageView, label_of, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
 from engine.lineage.truth.checked import checked_meta
+from engine.monitor.lineage_tables import TablesOfCatalog, count_without_jobs
 from engine.runtime.units import many_text
-from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import InvalidInputError
 
 _LAST: Final = 20
-_MOST_COMMITS: Final = 200  # of a table, counted for lateness
-_OF_ROWS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 @click.command()
@@ -67,12 +64,12 @@ def lineage(
             "table-lineage=true and data-lineage=true"
         )
     upstream, downstream = is_up or not is_down, is_down or not is_up
-    with checked_meta(found, catalog) as meta:
+    with waiting("comparing the lineage with the snapshots"), checked_meta(found, catalog) as meta:
         if table is None or snapshot is None:
             view = view_of_table(
                 meta,
                 table,
-                tables=_Tables(catalog, found.now_ms()),
+                tables=TablesOfCatalog(catalog, found.now_ms()),
                 last=last,
                 upstream=upstream,
                 downstream=downstream,
@@ -82,7 +79,7 @@ def lineage(
             view = view_of_snapshot(meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
     if table is not None:
         _check_known(catalog, table, view)
-    without = _count_without(catalog, view) if table is None else 0
+    without = count_without_jobs(catalog, view) if table is None else 0
     pictures: list[tuple[str | None, Callable[[], bytes]]] = [
         (svg, lambda: graph_svg(lineage_picture(view, without=without)).encode()),
         (html, lambda: lineage_page(view, without=without).encode()),
@@ -98,38 +95,6 @@ def lineage(
             _print_catalog(view, without)
         else:
             _print(view, view.root, upstream=upstream, downstream=downstream)
-
-
-class _Tables:
-    """See ``CatalogTables``: opens each table once."""
-
-    def __init__(self, catalog: Catalog, now_ms: int) -> None:
-        self.now_ms = now_ms
-        self._catalog = catalog
-
-    def newest_id(self, table: str) -> int | None:
-        """The newest snapshot; None when the table has none, was dropped, or is not in the catalog."""
-        if "://" in table:
-            return None
-        snapshot = self._catalog.table(table).latest_snapshot() if self._catalog.table_exists(table) else None
-        return None if snapshot is None else snapshot.id
-
-    def commits_after(self, table: str, snapshot_id: int) -> TableCommits:
-        """Reads the snapshots after one, the newest ``_MOST_COMMITS`` at most."""
-        snapshots = self._catalog.table(table).store.snapshots
-        ids = [each for each in snapshots.line().ids if each > snapshot_id]
-        read: list[Snapshot | None] = [snapshots.find(each) for each in ids[-_MOST_COMMITS:]]
-        found = [each for each in read if each is not None]
-        return TableCommits(
-            times_ms={each.id: each.time_ms for each in found if each.commit_kind in _OF_ROWS},
-            is_whole=bool(found) and found[0].id == snapshot_id + 1,
-        )
-
-
-def _count_without(catalog: Catalog, view: LineageView) -> int:
-    drawn = {node.name for node in view.graph.nodes if node.kind == "table"}
-    names = (f"{database}.{name}" for database in catalog.list_databases() for name in catalog.list_tables(database))
-    return sum(name not in drawn for name in names)
 
 
 def _check_known(catalog: Catalog, table: str, view: LineageView) -> None:

@@ -27,6 +27,7 @@ _LOOK_S: Final = 1.0  # how soon a JVM that died is noticed
 @click.option("--master", metavar="URL", help="Spark's master. [default: what Spark's settings say, else local[*]]")
 @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="Setting of Spark; repeatable.")
 @click.option("--spark-log", metavar="FILE", help="Spark's messages. [default: a file in the temporary directory]")
+@click.option("--trust-clients", is_flag=True, help="Allow statements that reach files, programs and Java classes.")
 @with_place
 def serve(
     place: WarehousePlace,
@@ -36,21 +37,26 @@ def serve(
     master: str | None,
     conf: Sequence[str],
     spark_log: str | None,
+    trust_clients: bool,
 ) -> None:
-    """Serve the tables to JDBC and ODBC clients by Spark's Thrift server, until Ctrl-C or SIGTERM."""
+    """Serve tables to JDBC and ODBC clients by Spark's Thrift server."""
     from engine.spark.thrift_server import free_port
 
     settings = _settings(conf)
     found = free_port(host, port)
     if not is_loopback(host):
         notes().print(
-            f"warning: all who reach {host}:{found} act as the user of this process, without a password, and may run "
-            "programs of this machine: fix='listen at 127.0.0.1, behind a tunnel or a proxy that knows its users'",
+            f"warning: all who reach {host}:{found} act as the user of this process, without a password"
+            f"{', and may run programs of this machine' if trust_clients else ''}: "
+            "fix='listen at 127.0.0.1, behind a tunnel or a proxy that knows its users'",
             soft_wrap=True,
         )
     log_file = spark_log or private_path(f"serve-{found}.log")
     stop = threading.Event()
-    with stop_on_signals(stop, _SIGNALS), _serving(place, host, found, name, master, settings, log_file):
+    with (
+        stop_on_signals(stop, _SIGNALS),
+        _serving(place, host, found, name, master, settings, log_file, is_fenced=not trust_clients),
+    ):
         print(f"jdbc:hive2://{host}:{found}/ catalog={name} warehouse={place.warehouse}", flush=True)
         _wait(stop, log_file)
     notes().print("stopped")
@@ -75,6 +81,8 @@ def _serving(
     master: str | None,
     settings: dict[str, str],
     log_file: str,
+    *,
+    is_fenced: bool,
 ) -> Iterator[None]:
     from engine.dialect.spark_sql.install import session_with_catalogs
     from engine.runtime.spark_log import spark_output
@@ -82,10 +90,10 @@ def _serving(
 
     with spark_output(log_file):
         with waiting(f"starting Spark, its messages go to {log_file}"):
-            wanted = {"spark.ui.enabled": "false", **server_settings(host, port, name), **settings}
+            wanted = {"spark.ui.enabled": "false", **server_settings(host, port, name, is_fenced=is_fenced), **settings}
             spark = session_with_catalogs("fluvial serve", master, wanted, {name: place.catalog})
         try:
-            with thrift_server(spark, name, place.catalog):
+            with thrift_server(spark, name, place.catalog, is_fenced=is_fenced):
                 yield
         finally:
             spark.stop()

@@ -3,9 +3,10 @@
 Spark starts with the first statement that needs it.
 """
 
+import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,7 @@ from pyspark.sql import SparkSession
 
 from engine.cli.output import first_rows, notes, print_rows, waiting
 from engine.cli.place import WarehousePlace, table_names, with_place
-from engine.cli.prompt import statements_typed
-from engine.dialect.grammar.parser import parse_statements
+from engine.dialect.grammar.parser import ends_statement, parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
@@ -39,9 +39,7 @@ _SHOWN_ROWS: Final = 1000
 @click.option("--database", default=DEFAULT_DATABASE, show_default=True, help="Initial current database.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
-    "--limit",
-    type=click.IntRange(0),
-    help=f"Maximum rows per result. [default: {_SHOWN_ROWS} for a table, else all]",
+    "--limit", type=click.IntRange(0), help=f"Maximum rows per result. [default: {_SHOWN_ROWS} for a table, else all]"
 )
 @click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
 @with_place
@@ -61,6 +59,25 @@ def sql(
     starts when a statement needs it: queries and changes of rows do, most others do not.
     """
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
+    _run(place, _given(text, executed, path), database, shown, form, spark_log)
+
+
+@click.command()
+@click.option("--database", default=DEFAULT_DATABASE, show_default=True, help="Initial current database.")
+@click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
+@with_place
+def shell(place: WarehousePlace, database: str, spark_log: str | None) -> None:
+    """Run SQL statements at a prompt, which has a history and completes names.
+
+    As fluvial sql without statements.
+    """
+    _run(place, _given(None, None, None), database, _SHOWN_ROWS, "table", spark_log)
+
+
+def _run(
+    place: WarehousePlace, given: str | None, database: str, shown: int | None, form: str, spark_log: str | None
+) -> None:
+    """Run statements, or with None those that are typed at a prompt."""
     with ExitStack() as open_things:
         context = SqlContext(
             catalog=place.catalog, open_spark=lambda: _start_spark(open_things, spark_log), database=database
@@ -70,7 +87,6 @@ def sql(
         def run(statement: Statement) -> None:
             _print(_result(session, statement), shown, form)
 
-        given = _given(text, executed, path)
         if given is None:
             _converse(run, partial(table_names, place.catalog))
         else:
@@ -154,3 +170,112 @@ def _start_spark(open_things: ExitStack, spark_log: str | None) -> SparkSession:
         spark = session("fluvial sql", conf={"spark.ui.enabled": "false"})
     open_things.callback(spark.stop)
     return spark
+
+
+try:
+    import readline
+except ImportError:  # Python was built without it: no history
+    readline = None  # type: ignore[assignment]
+
+# ---- Interactive statements: multi-line input with a persistent history
+
+
+_FIRST: Final = "fluvial> "
+_NEXT: Final = "      -> "
+_LEAVE: Final = frozenset({"quit", "exit", "quit;", "exit;"})
+_HELP: Final = frozenset({"help", "help;", "?"})
+_HELP_TEXT: Final = "SHOW TABLES;  DESCRIBE db.t;  SELECT ...;  CALL sys.compact('db.t');  Tab completes, exit leaves."
+_HISTORY_LINES: Final = 2000
+
+
+_SQL: Final = (
+    "ALTER AND AS BRANCH BY CALL COLUMN COMPACT COUNT CREATE DATABASE DATABASES DELETE DESCRIBE DISTINCT "
+    "DROP EXPLAIN FROM GROUP HAVING IF EXISTS IN INSERT INTO IS JOIN LEFT LIKE LIMIT MATCHED MERGE NOT "
+    "NULL ON OPTIONS OR ORDER OVERWRITE PARTITION PRIMARY KEY SELECT SET SHOW TABLE TABLES TAG TIMESTAMP "
+    "OF UNION UPDATE USE USING VALUES VERSION WHEN WHERE WITH "
+)
+_WORDS: Final = tuple(_SQL.split())
+"""Of statements, for completion."""
+_DELIMITERS: Final = " \t\n,()=<>;"
+
+
+def completions(text: str, tables: Callable[[str], Iterable[str]]) -> list[str]:
+    """What a word may become: names of tables, else words of SQL in the case in which it was begun.
+
+    Args:
+        text: the word, as far as it is typed.
+        tables: names of tables that begin with a text.
+    """
+    with suppress(FluvialError):
+        found = sorted(tables(text))
+        if found and "." in text:
+            return found
+        words = [each for each in _WORDS if text and each.startswith(text.upper())]
+        return [*found, *(each if text.isupper() else each.lower() for each in words)]
+    return []
+
+
+def _complete_with(tables: Callable[[str], Iterable[str]]) -> None:
+    """Completion by the tab key, if Python has readline."""
+    found: list[str] = []
+
+    def complete(text: str, state: int) -> str | None:
+        if state == 0:
+            found[:] = completions(text, tables)
+        return found[state] if state < len(found) else None
+
+    if readline is not None:
+        readline.set_completer_delims(_DELIMITERS)
+        readline.set_completer(complete)
+        readline.parse_and_bind("tab: complete")
+
+
+def statements_typed(tables: Callable[[str], Iterable[str]]) -> Iterator[str]:
+    """Texts that end with ``;``, until end of input or exit. Ctrl-C discards the current input.
+
+    Args:
+        tables: names of tables that begin with a text, for completion.
+    """
+    _complete_with(tables)
+    history = Path(os.environ.get("FLUVIAL_SQL_HISTORY", Path.home() / ".cache" / "fluvial" / "sql_history"))
+    _load(history)
+    notes().print("End statements with ;  Leave with exit or Ctrl-D.")
+    try:
+        lines: list[str] = []
+        while True:
+            try:
+                lines.append(input(_NEXT if lines else _FIRST))
+            except KeyboardInterrupt:
+                notes().print()
+                lines = []
+                continue
+            except EOFError:
+                notes().print()
+                return
+            if len(lines) == 1 and lines[0].strip().lower() in _LEAVE:
+                return
+            if len(lines) == 1 and lines[0].strip().lower() in _HELP:
+                notes().print(_HELP_TEXT)
+                lines = []
+                continue
+            text = "\n".join(lines)
+            if ends_statement(text):
+                lines = []
+                if text.strip():
+                    yield text
+    finally:
+        _save(history)
+
+
+def _load(history: Path) -> None:
+    if readline is not None:
+        with suppress(OSError):
+            readline.read_history_file(history)
+
+
+def _save(history: Path) -> None:
+    if readline is not None:
+        with suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.set_history_length(_HISTORY_LINES)
+            readline.write_history_file(history)

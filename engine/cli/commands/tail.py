@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.cli.output import first_rows, notes, print_lines, print_rows
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, VERSION_NAME, WarehousePlace, with_place
 from engine.cli.signals import stop_on_signals
 from engine.follow.choices import StartPlace, StreamChoices
 from engine.follow.server import EVENT_ROWS, ChangeServer
 from engine.follow.stream import TableStream
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN
+from filestore.options.references import with_secrets
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
@@ -31,10 +32,11 @@ _LOOK_S: Final = 0.5  # how soon a closed pipe ends an idle command
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @click.option(
     "--from",
     "start",
+    type=VERSION_NAME,
     metavar="PLACE",
     help="full, latest, a snapshot id, a tag, timestamp.2026-01-31, handle.…, a position, checkpoint.DIR. "
     "[default: latest with --follow and --serve, else full]",
@@ -48,6 +50,11 @@ _LOOK_S: Final = 0.5  # how soon a closed pipe ends an idle command
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="json", show_default=True)
 @click.option("--serve", metavar="HOST:PORT", help="Send the changes to browsers, at /changes, as server-sent events.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="With --serve: a name by which clients ask.")
+@click.option(
+    "--token",
+    metavar="REFERENCE",
+    help="With --serve: ${NAME} of the environment or ${file:/path}, with the token that clients must send.",
+)
 @click.option("--page", metavar="FILE", help="With --serve: the HTML page at /.")
 @with_place
 def tail(
@@ -63,6 +70,7 @@ def tail(
     form: str,
     serve: str | None,
     hosts: tuple[str, ...],
+    token: str | None,
     page: str | None,
 ) -> None:
     """Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.
@@ -78,10 +86,11 @@ def tail(
     if serve is not None:
         if kinds or limit is not None or consumer:
             raise InvalidInputError("browsers get all changes: --serve fix=leave out --kinds, --limit and --consumer")
-        _serve(found, serve, page, start or "latest", choices, hosts)
+        _serve(found, serve, page, start or "latest", choices, hosts, _read_token(token))
         return
-    if page is not None:
-        raise InvalidInputError(f"a page needs a server: --page={page} fix=add --serve 127.0.0.1:8080")
+    for name, given in (("page", page), ("token", token), ("allow-host", hosts or None)):
+        if given is not None:
+            raise InvalidInputError(f"a {name} needs a server: --{name} fix=add --serve 127.0.0.1:8080")
     wanted = _wanted_kinds(kinds)
     with (
         found.stream(start or ("latest" if follow else "full"), **choices) as stream,
@@ -152,8 +161,27 @@ def _ending_with_the_pipe(stream: TableStream) -> Iterator[None]:
         is_done.set()
 
 
+def _read_token(reference: str | None) -> str | None:
+    """The token that a reference stands for. Raises: InvalidInputError, which does not show what was given."""
+    if reference is None:
+        return None
+    found = with_secrets({"--token": reference}, is_secret=lambda _: True)["--token"]
+    if found == reference:
+        raise InvalidInputError(
+            "a token in the command is in the list of processes: --token "
+            "fix='put it into a file that only you read, and give ${file:/path}; or ${NAME} of the environment'"
+        )
+    return found
+
+
 def _serve(
-    table: Table, serve: str, page: str | None, start: str, choices: StreamChoices, hosts: tuple[str, ...]
+    table: Table,
+    serve: str,
+    page: str | None,
+    start: str,
+    choices: StreamChoices,
+    hosts: tuple[str, ...],
+    token: str | None,
 ) -> None:
     host, _, port = serve.rpartition(":")
     if not host or not port.isdecimal():
@@ -171,12 +199,17 @@ def _serve(
 
     stop = threading.Event()
     address = (host, int(port))
-    with ChangeServer(address, open_stream, page=html, hosts=hosts) as server, stop_on_signals(stop, _SIGNALS):
-        if not server.is_local:
-            notes().print(
-                f"warning: all who reach {serve} read the changes, without a password: "
-                "fix='listen at 127.0.0.1 behind a proxy that knows its users'",
-                soft_wrap=True,
+    with (
+        ChangeServer(address, open_stream, page=html, hosts=hosts, token=token) as server,
+        stop_on_signals(stop, _SIGNALS),
+    ):
+        if not server.admission.is_local:
+            said = (
+                f"all who reach {serve} read the changes, without a password: "
+                "fix='listen at 127.0.0.1 behind a proxy that knows its users'"
+                if token is None
+                else f"token and changes go to {serve} without TLS: fix='listen at 127.0.0.1 behind a proxy with TLS'"
             )
+            notes().print(f"warning: {said}", soft_wrap=True)
         notes().print(f"{table.name}: http://{host}:{server.port}/changes", soft_wrap=True)
         stop.wait()

@@ -19,7 +19,7 @@ from engine.runtime.units import count_text, many_text, size_text
 from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
 from filestore.snapshot.snapshot import CommitKind
-from lsm.errors import InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError
 
 _BUCKETS: Final = 12
 _COMMITS: Final = 8
@@ -36,34 +36,41 @@ _WINDOW_S: Final = 300.0
 @json_option
 @with_place
 def top(place: WarehousePlace, tables: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
-    """Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.
+    """Watch tables: rates, lag, sorted runs, debt, newest snapshots.
 
     Without names, all tables of the warehouse are shown; those without writes in one line. Rates cover the last five
     minutes. A refresh reads only new metadata. "streams behind" counts snapshots for each consumer-id.
     """
-    opened = [place.table(name) for name in tables] if tables else list(_all(place))
+    problems: list[str] = []
+    opened = [place.table(name) for name in tables] if tables else list(_all(place, problems))
     watched = [(table, TableProbe(table)) for table in opened]
     if as_json:
         print_json([health.as_json() for health, _ in seen(watched, leaves_out_gone=not tables)])
+        for each in problems:
+            click.echo(f"warning: a table cannot be opened: {each}", err=True)
         return
     out = console()
     if once or not out.is_terminal:
-        out.print(screen([*seen(watched, leaves_out_gone=not tables)]))
+        out.print(screen([*seen(watched, leaves_out_gone=not tables)], problems))
         return
     try:
         with Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(screen([*seen(watched, leaves_out_gone=not tables)]), refresh=True)
+                live.update(screen([*seen(watched, leaves_out_gone=not tables)], problems), refresh=True)
                 time.sleep(interval)
     except KeyboardInterrupt:
         return
 
 
-def _all(place: WarehousePlace) -> Iterator[Table]:
+def _all(place: WarehousePlace, problems: list[str]) -> Iterator[Table]:
+    """All tables of the warehouse that can be opened; names of others, and why they cannot, go to ``problems``."""
     catalog = place.catalog
     for database in catalog.list_databases():
         for name in catalog.list_tables(database):
-            yield catalog.table(f"{database}.{name}")
+            try:
+                yield catalog.table(f"{database}.{name}")
+            except FluvialError as error:
+                problems.append(f"{database}.{name}: {error}")
 
 
 def seen(watched: Sequence[tuple[Table, TableProbe]], *, leaves_out_gone: bool) -> Iterator[tuple[TableHealth, Table]]:
@@ -76,13 +83,19 @@ def seen(watched: Sequence[tuple[Table, TableProbe]], *, leaves_out_gone: bool) 
                 raise
 
 
-def screen(found: Sequence[tuple[TableHealth, Table]]) -> RenderableType:
-    """The whole screen: a line per table; for a single table also its worst buckets and newest commits."""
+def screen(found: Sequence[tuple[TableHealth, Table]], problems: Sequence[str] = ()) -> RenderableType:
+    """The whole screen: a line per table; for a single table also its worst buckets and newest commits.
+
+    Args:
+        found: the tables and how they are.
+        problems: names of tables that cannot be opened, and why.
+    """
     parts: list[RenderableType] = [_overview(found)]
     if len(found) == 1:
         [(health, table)] = found
         parts += [_buckets(health, table), _commits(health)]
     parts += [Text(f"{each.table}: {each.log_problem}", style="red") for each, _ in found if each.log_problem]
+    parts += [Text(each, style="red") for each in problems]
     return Group(*parts)
 
 

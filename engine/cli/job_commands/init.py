@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 from typing import Final
 
 import click
@@ -11,10 +12,8 @@ import click
 from engine.broker.broker import Broker
 from engine.cli.commands.survey import AskedTopics, from_topics_options, print_survey, sampled, surveyed, write_job
 from engine.cli.output import console, json_option, notes, print_json
-from engine.deploy.config.scaffold import next_commands, write_example
 from engine.deploy.config.topic_job import topic_job
-from engine.deploy.shipped_files import write_shipped
-from engine.deploy.shipping import write_shipment
+from engine.deploy.shipping import write_shipment, write_shipped
 from engine.spark.session import submit_settings
 from lsm.errors import InvalidInputError
 
@@ -53,6 +52,13 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
 @click.option("--kubernetes", "kinds", flag_value="kubernetes", multiple=True, help="Only: a Kubernetes deployment.")
 @click.option("--spark-submit", "kinds", flag_value="spark-submit", multiple=True, help="Only: a script for clusters.")
 @click.option("--airflow", "kinds", flag_value="airflow", multiple=True, help="Only: a DAG for Airflow.")
+@click.option(
+    "--monitoring",
+    "kinds",
+    flag_value="monitoring",
+    multiple=True,
+    help="Only: Prometheus' alert rules, Grafana's dashboard, and what runs both.",
+)
 @click.option("--examples", "kinds", flag_value="examples", multiple=True, help="Only: job files with every key.")
 @json_option
 def init(
@@ -68,7 +74,7 @@ def init(
 
     With --from-topic: a job file for this topic, with columns, types and key as its records have them. With
     --from-topics: one that follows the database of these change topics. With --systemd, --kubernetes, --spark-submit,
-    --airflow, --examples: these files instead. Existing files are never overwritten.
+    --airflow, --monitoring, --examples: these files instead. Existing files are never overwritten.
     """
     if kinds:
         print_files(write_shipped(Path(directory), kinds), as_json=as_json)
@@ -125,3 +131,50 @@ def _local_broker() -> str | None:
             f"fix='give --kafka {status.bootstrap_servers}, and put what fluvial broker status prints under log:'"
         )
     return status.bootstrap_servers if status.running else None
+
+
+# ---- An example deployment: a working job file, and a script that sends changes to it
+
+
+JOB_FILE: Final = "orders.yaml"
+SCRIPT: Final = "send_changes.py"
+_TEMPLATES: Final = Path(__file__).with_name("files")
+
+
+def write_example(directory: Path, *, bootstrap_servers: str) -> list[Path]:
+    """Write the example and return the paths of its files.
+
+    Args:
+        directory: created if missing.
+        bootstrap_servers: brokers for the job and the script.
+
+    Raises:
+        InvalidInputError: one of the files exists, or the directory cannot be written. Nothing was written.
+    """
+    values = {"directory": str(directory), "bootstrap_servers": bootstrap_servers}
+    templates = {JOB_FILE: "orders.yaml", SCRIPT: "send_changes.py.txt"}
+    texts = {name: (_TEMPLATES / file).read_text(encoding="utf-8") for name, file in templates.items()}
+    files = {directory / name: Template(text).substitute(values) for name, text in texts.items()}
+    for path in files:
+        if path.exists():
+            raise InvalidInputError(f"file exists and is not overwritten: file={path} fix=name another directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(
+            f"directory cannot be written: directory={directory} reason={error.strerror} fix=name another directory"
+        ) from error
+    return list(files)
+
+
+def next_commands(directory: str) -> list[str]:
+    """Commands to try with the example."""
+    job = f"{directory.rstrip('/')}/{JOB_FILE}"
+    return [
+        f"python {directory.rstrip('/')}/{SCRIPT}",
+        f"fluvial plan {job}",
+        f"fluvial run {job}",
+        f"fluvial read shop.orders --config {job}",
+    ]

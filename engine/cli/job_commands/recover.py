@@ -19,9 +19,9 @@ from engine.cli.output import console, json_option, notes, print_json, print_tab
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.job import job_session
-from engine.deploy.recovery.abandonment import abandon as abandon_recovery
 from engine.deploy.recovery.corrections import statements_of
 from engine.deploy.recovery.execution import Execution, Stage, StepReport, seen_tables, write_overlays
+from engine.deploy.recovery.execution import abandon as abandon_recovery
 from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, alone_with, read_plan
 from engine.deploy.recovery.recovery_plan import RecoveryRequest, job_catalog, plan_recovery
@@ -102,7 +102,7 @@ def recover(
         file = _file(path, _request(configs, **given))
         file.save(file.state)
         first = file.plan.request.files
-        set_up_logging(first.load(first.paths[0]).logging, context.find_root().params)
+        set_up_logging(first.load(first.paths[0]), context.find_root().params)
         open_things.enter_context(stop_on_signals(stop, (signal.SIGTERM,)))
         names = [each.arguments["pipeline"] for each in file.plan.steps if "pipeline" in each.arguments]
         on_progress = open_things.enter_context(job_progress(names, quiet=quiet or sys.stderr.isatty()))

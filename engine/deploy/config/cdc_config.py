@@ -58,7 +58,8 @@ class CdcSourceConfig(Section):
     """Regular expressions over schema.table: their topics have rows alone, as ExtractNewRecordState publishes them."""
     dsn: str | None = Field(default=None, repr=False)
     """Address of the captured database, for an SQL user who may read it: its catalog names the generated columns, which
-    changes do not have and tables leave out; and `fluvial cdc verify` compares with it."""
+    changes do not have and tables leave out, and what rows got with a column that was added after them; and
+    `fluvial cdc verify` compares with it."""
     connector: Options = Field(default_factory=dict)
     """Settings of the connector that records do not show: decimal.handling.mode and binary.handling.mode, on which
     declared columns depend; value.converter.replace.null.with.default (Avro: value.converter.ignore.default.for.

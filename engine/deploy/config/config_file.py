@@ -16,7 +16,19 @@ from lsm.errors import InvalidInputError
 _MOST_VALUES: Final = 200_000  # of one file
 _MOST_LEVELS: Final = 60
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+_CORE: Final = (
+    "tag:yaml.org,2002:str",
+    "tag:yaml.org,2002:int",
+    "tag:yaml.org,2002:float",
+    "tag:yaml.org,2002:bool",
+    "tag:yaml.org,2002:null",
+    "tag:yaml.org,2002:timestamp",
+    "tag:yaml.org,2002:seq",
+    "tag:yaml.org,2002:map",
+    "tag:yaml.org,2002:value",
+)
 _NAME: Final = "name"
+_BLANKS: Final = " fix='indent with blanks, not with tabs'"
 _QUOTED: Final = re.compile(r"(?<=')[^']{2,}(?=')|(?<=\")[^\"]{2,}(?=\")")
 
 KeyPath = tuple[str | int, ...]
@@ -116,7 +128,8 @@ def _place_and_reason(error: yaml.YAMLError) -> str:
     """Line and reason of a YAML error, without the text at that line, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return "reason=it holds a character that YAML does not allow"
-    reason = _QUOTED.sub("…", " ".join(str(error.problem or error.context).split()))
+    said = " ".join(str(error.problem or error.context).split())
+    reason = _QUOTED.sub("…", said.replace(r"'\t'", "a tab")) + (_BLANKS if r"'\t'" in said else "")
     mark = error.problem_mark or error.context_mark
     return f"reason={reason}" if mark is None else f"line={mark.line + 1} column={mark.column + 1} reason={reason}"
 
@@ -210,6 +223,10 @@ class _Reader:
 
     def node(self, node: Any, line: int, around: tuple[Any, ...]) -> ConfigNode:
         """The value of a key in ``line``; ``around`` are the enclosing mappings and lists."""
+        if node.tag not in _CORE:
+            raise InvalidInputError(
+                f"a tag of YAML means nothing here: tag={node.tag} {self._place(line)} fix=remove the tag"
+            )
         if any(node is each for each in around):
             raise InvalidInputError(f"an alias refers to its own ancestor: {self._place(line)} fix=write it out")
         if isinstance(node, yaml.SequenceNode):
@@ -221,6 +238,9 @@ class _Reader:
         return ConfigNode(content=None if is_null else str(node.value), place=self._place(line))
 
     def _mapping(self, node: Any, around: tuple[Any, ...]) -> dict[str, ConfigNode]:
+        odd = next((key for key, _ in node.value if not isinstance(key, yaml.ScalarNode)), None)
+        if odd is not None:
+            raise InvalidInputError(f"a key is a list or a mapping: {self._place(_line(odd))} fix=write a name")
         written = [(key.value, _line(key)) for key, _ in node.value if key.tag != _MERGE_TAG]
         seen = set()
         for key, line in written:

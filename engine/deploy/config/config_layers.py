@@ -10,6 +10,7 @@ from typing import Final
 
 from engine.deploy.config.config_file import ConfigNode, SourceLine, merged, overridden, parse_config
 from engine.deploy.config.references import References
+from filestore.options.references import text_of_file
 from lsm.errors import InvalidInputError
 from lsm.secret_names import without_value
 
@@ -108,7 +109,7 @@ def _with_includes(tree: ConfigNode, file: Path, references: References, include
 
 def _read(path: Path, place: SourceLine | None) -> ConfigNode:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if place is None else text_of_file(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         asked = "" if place is None else f" key={INCLUDE} included_by=({place})"

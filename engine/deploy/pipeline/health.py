@@ -11,21 +11,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from engine.deploy.config.operation_config import HealthConfig
 from engine.deploy.pipeline.job_watch import NO_WATCH
 from engine.deploy.pipeline.supervision import PipelineState
+from engine.runtime.listener import BoundedListener, TimedHandler
 from engine.runtime.logs import warn_if_open
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 _EVERY_S: Final = 2.0
 _STALE_S: Final = 120.0  # since the last supervision
 _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
+_LOCAL: Final = "127.0.0.1"
+_ASKED_S: Final = 1.0
+_LARGEST_BYTES: Final = 1 << 20
 
 
 class BatchTimes(Protocol):
@@ -143,8 +147,40 @@ def health_of(config: HealthConfig, job: str, supervisor: Supervised) -> Iterato
             Path(config.file).unlink(missing_ok=True)
 
 
-def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
-    class Handler(BaseHTTPRequestHandler):
+def published_health(config: HealthConfig) -> dict[str, Any] | None:
+    """The health that a running job publishes, from its file, else from its port; None: nothing is found there.
+
+    Raises:
+        UnavailableError: the file cannot be read.
+        CorruptDataError: it is no health of a job.
+    """
+    body, place = None, ""
+    if config.file is not None:
+        place = f"health.file={config.file}"
+        try:
+            with open(config.file, "rb") as file:
+                body = file.read(_LARGEST_BYTES)
+        except FileNotFoundError:
+            body = None
+        except OSError as error:
+            raise UnavailableError(f"the health of a job cannot be read: {place} reason={error.strerror}") from error
+    if body is None and config.port:
+        place = f"health.port={config.port}"
+        with suppress(OSError, HTTPException), closing(HTTPConnection(_LOCAL, config.port, timeout=_ASKED_S)) as asked:
+            asked.request("GET", "/")
+            body = asked.getresponse().read(_LARGEST_BYTES)
+    if body is None:
+        return None
+    try:
+        found = json.loads(body)
+        pipelines = {str(name): dict(each) for name, each in found["pipelines"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptDataError(f"not the health of a job: {place} reason={error!r:.200}") from error
+    return {**found, "pipelines": pipelines}
+
+
+def _server(config: HealthConfig, health: Health) -> BoundedListener:
+    class Handler(TimedHandler):
         def do_GET(self) -> None:
             state = health.state()
             name = self.path.strip("/")
@@ -162,7 +198,7 @@ def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
             """Probes every few seconds are not logged."""
 
     try:
-        server = ThreadingHTTPServer((config.host, config.port or 0), Handler)
+        server = BoundedListener((config.host, config.port or 0), Handler)
     except OSError as error:
         raise InvalidInputError(
             f"health cannot be served: health.host={config.host} health.port={config.port} reason={error.strerror} "

@@ -7,18 +7,65 @@ connection of its own for each cluster and each table. It runs only where its re
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from engine.kafka.lag import SourceLag, lag_behind, undelivered
-from engine.kafka.offsets import Offsets
+from engine.kafka.offsets import Offsets, TopicPosition
 from engine.kafka.options import KafkaSourceOptions
 from engine.kafka.source_topics import SourceTopics
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from logstore.log.record_times import first_records
+from logstore.log.record_times import FirstRecord, first_records
 from lsm.errors import FluvialError, MissingTopicError
+
+# ---- How far a query is behind the topics that it reads: records that it has not delivered, and the age of the
+# oldest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLag:
+    """What is committed in the topics and not delivered yet."""
+
+    records: int  # offsets: those of markers and aborted transactions count
+    seconds: float  # since the oldest of them was written; 0 when there is none
+    size_bytes: int  # estimated: each record of a partition is as large as the first that waits there
+
+    def to_json(self) -> dict[str, float]:
+        """Under the names of gauges."""
+        return {"lag_records": self.records, "lag_seconds": round(self.seconds, 1), "lag_bytes": self.size_bytes}
+
+
+def undelivered(delivered: Offsets, ends: Offsets) -> dict[TopicPosition, int]:
+    """Where the records that wait begin, by partition; a partition that is new waits from its beginning."""
+    return {position: start for position, end in ends.items() if (start := delivered.get(position, 0)) < end}
+
+
+def lag_behind(
+    delivered: Offsets, ends: Offsets, *, first: Mapping[TopicPosition, FirstRecord], now_ms: int
+) -> SourceLag:
+    """The lag of a query.
+
+    Args:
+        delivered: the next offset of each partition that no finished batch has.
+        ends: committed end offsets.
+        first: the first record that waits in each partition, as far as they are known.
+        now_ms: the time to compare with; a record of a clock that is ahead has the age 0.
+    """
+    waiting = {position: ends[position] - start for position, start in undelivered(delivered, ends).items()}
+    known = {position: record for position, record in first.items() if position in waiting}
+    times = [record.time_ms for record in known.values() if record.time_ms is not None]
+    return SourceLag(
+        records=sum(waiting.values()),
+        seconds=max(0, now_ms - min(times, default=now_ms)) / 1000,
+        size_bytes=sum(waiting[position] * record.size_bytes for position, record in known.items()),
+    )
+
+
+# ---- Checks the sources of a running job every few seconds: whether brokers answer, and how much is not yet
+# delivered
+
 
 _PERIOD_S: Final = 4.0
 _TIMEOUT_S: Final = 4.0  # with the period: an outage is seen within 10 s
@@ -33,15 +80,29 @@ class ClusterWatch:
     """The brokers of one cluster, and the sources that read there."""
 
     def __init__(
-        self, properties: KafkaProperties, sources: Mapping[str, tuple[KafkaSourceOptions, Delivered]] | None = None
+        self,
+        properties: KafkaProperties,
+        sources: Mapping[str, tuple[KafkaSourceOptions, Delivered]] | None = None,
+        *,
+        dead_letters: Iterable[str] = (),
     ) -> None:
-        """``sources``: by pipeline."""
+        """Nothing is asked yet.
+
+        Args:
+            properties: of its clients.
+            sources: by pipeline.
+            dead_letters: topics of dead letters there, beside those of the sources.
+        """
         self.servers = properties.by_name["bootstrap.servers"]
         self.name = f"bootstrap.servers={self.servers}"
         self.lags: Mapping[str, SourceLag] = {}  # by pipeline, as of the last look that was answered
         self._properties = properties
         self._delivered = {name: delivered for name, (_, delivered) in (sources or {}).items()}
         self._options = {name: options for name, (options, _) in (sources or {}).items()}
+        self._letter_topics = {*dead_letters} | {
+            each.dead_letter_topic for each in self._options.values() if each.dead_letter_topic is not None
+        }
+        self.dead_letters: Mapping[str, int] = {}  # end of each such topic, summed over its partitions, as of then
         self._topics: dict[str, SourceTopics] = {}
         self._cluster: LogTopics | None = None
         self._lost_s: float | None = None  # when brokers did not answer first, on ``time.monotonic``
@@ -60,6 +121,7 @@ class ClusterWatch:
                 self._cluster = LogTopics(self._properties, timeout_s=_TIMEOUT_S)
             self._cluster.check_reachable()
             self.lags = {name: lag for name in self._options if (lag := self._lag(name)) is not None}
+            self.dead_letters = _ends(self._cluster, sorted(self._letter_topics))
         except FluvialError as error:
             if self._lost_s is None:
                 self._lost_s = asked_s
@@ -83,6 +145,16 @@ class ClusterWatch:
             return None
         first = first_records(self._properties, undelivered(delivered, ends), timeout_s=_TIMEOUT_S)
         return lag_behind(delivered, ends, first=first, now_ms=time.time_ns() // 1_000_000)
+
+
+def _ends(cluster: LogTopics, names: Iterable[str]) -> dict[str, int]:
+    """Ends of topics, summed over their partitions, without those that do not exist. Raises: FluvialError."""
+    found = {name: cluster.find_topic(name) for name in names}
+    return {
+        name: sum(cluster.end_offsets(name, range(topic.bucket_count)).values())
+        for name, topic in found.items()
+        if topic is not None
+    }
 
 
 class ShownLag(Protocol):

@@ -42,5 +42,7 @@ def _on_look(watched: Watched) -> None:
     metrics = shared_metrics()
     if isinstance(watched, ClusterWatch):
         metrics.brokers(watched.servers, reachable=watched.unreachable_s is None)
+        for topic, end_offset in watched.dead_letters.items():
+            metrics.dead_letters(topic, end_offset)
     for query, lags in lags_now(watched).items():
         metrics.behind(query, lags)

@@ -142,7 +142,7 @@ def source_spec(
         config: the job.
         pipeline: a pipeline of the job.
         target: schema of the first table, for a source without columns of its own.
-        grown: the table's columns, with the source's new ones added, see ``growth``.
+        grown: the table's columns, with the source's new ones added, see ``pipeline``.
         rules: by which they grow.
     """
     source, options = pipeline.source, source_options(config, pipeline)

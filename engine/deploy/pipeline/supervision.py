@@ -53,12 +53,7 @@ class Restart:
 
 
 def restart_after(
-    policy: OnFailureConfig,
-    error: FluvialError,
-    attempt_count: int,
-    overload_count: int = 0,
-    *,
-    has_end: bool = True,
+    policy: OnFailureConfig, error: FluvialError, attempt_count: int, overload_count: int = 0, *, has_end: bool = True
 ) -> Restart | None:
     """Whether and when to restart a failed pipeline; None: not at all.
 

@@ -2,18 +2,19 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
 from engine.deploy.config.table_config import TableConfig, data_fields_of
 from engine.dialect.ddl.table_parts import quoted_where_needed
 from engine.table import Table
+from filestore.options.option import CHANGES, NOTHING, ROWS
 from filestore.options.secrets import shown_value
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import not_null_columns
 from filestore.schema.table_schema import TableSchema
-from filestore.types.casts import widens
-from filestore.types.data_types import DataField
+from filestore.types.casts import cast_loss, widens
+from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
 from lsm.secret_names import shown_pairs
 
@@ -57,7 +58,8 @@ def _key_differences(schema: TableSchema, wanted: TableConfig) -> list[TableDiff
         return []
     fact = (
         f"other keys: primary_key={list(keys[0])} partition_by={list(keys[1])} "
-        f"job_has_primary_key={list(wanted.primary_key)} job_has_partition_by={list(wanted.partition_by)}"
+        f"job_has_primary_key={list(wanted.primary_key)} job_has_partition_by={list(wanted.partition_by)}, rows that "
+        "are there keep their keys: a table of another name, filled from this one, has the job's"
     )
     return [TableDifference(fact=fact, statement=None, is_refused=True)]
 
@@ -70,7 +72,7 @@ def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataFie
         has, wants = found.get(field.name), str(field.type)
         if has == wants:
             continue
-        if has is not None and types[field.name].nullable and widens(field.type, types[field.name]):
+        if has is not None and _takes(types[field.name], field.type):
             place = f"column={field.name} table_has={has} job_has={wants}"
             fact = f"a wider column: {place}, nothing to do: the table may have grown"
             differences.append(TableDifference(fact=fact, statement=None, is_refused=False))
@@ -82,9 +84,24 @@ def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataFie
             statement = f"ALTER TABLE {name} ALTER COLUMN {quoted_where_needed(field.name)} DROP NOT NULL"
         else:
             statement = f"ALTER TABLE {name} ALTER COLUMN {quoted_where_needed(field.name)} TYPE {wants}"
-        fact = f"another column: column={field.name} table_has={has or 'no such column'} job_has={wants}"
+        old_rows = _old_values(types.get(field.name), field.type)
+        fact = f"another column: column={field.name} table_has={has or 'no such column'} job_has={wants}, {old_rows}"
         differences.append(TableDifference(fact=fact, statement=statement, is_refused=True))
     return differences
+
+
+def _takes(has: DataType, wants: DataType) -> bool:
+    """Whether a column of the table can hold each value of the job file's: it may have grown."""
+    is_same = replace(has, nullable=wants.nullable) == wants
+    return (has.nullable or not wants.nullable) and (is_same or widens(wants, has))
+
+
+def _old_values(has: DataType | None, wants: DataType) -> str:
+    """The effect of another type on the values that are there, in words."""
+    if has is None:
+        return "null in rows that are there"
+    lost = cast_loss(has, wants)
+    return "values that are there stay" if lost is None else f"values that are there are read as {wants}: {lost}"
 
 
 def _comment_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
@@ -115,16 +132,29 @@ def _option_differences(name: str, schema: TableSchema, wanted: TableConfig) -> 
     differences = []
     for key, value in canonical_options(wanted.options).items():
         has = schema.options.get(key)
-        if has != value:
-            before, after = None if has is None else shown_value(key, has), shown_value(key, value)
+        if has != value and not schema.is_in_force(key, value):
+            before, after = "its default" if has is None else shown_value(key, has), shown_value(key, value)
             differences.append(
                 TableDifference(
-                    fact=f"another option: option={key} table_has={before} job_has={after}",
+                    fact=f"another option: option={key} table_has={before} job_has={after}, {_old_rows(key)}",
                     statement=f"ALTER TABLE {name} SET TBLPROPERTIES ({_text(key)} = {_text(value)})",
                     is_refused=False,
                 )
             )
     return differences
+
+
+def _old_rows(key: str) -> str:
+    """The effect of another value of an option on rows that are there, in words."""
+    if key == TableOptions.bucket.key:
+        return "partitions that are there keep their buckets until CALL sys.rescale"
+    option = TableOptions.declared.get(key)
+    decides = NOTHING if option is None else option.decides
+    if ROWS in decides:
+        return "rows that are there are read by it too"
+    if CHANGES in decides:
+        return "rows that are there stay, their later changes are delivered by it"
+    return "rows that are there stay"
 
 
 def _text(value: str) -> str:

@@ -21,14 +21,7 @@ from engine.deploy.config.pipeline_config import TargetConfig, TransformConfig
 from engine.deploy.pipeline.transforms import transformed
 from engine.kafka.dead_letters import RowLetters
 from engine.kafka.options import KafkaSourceOptions
-from engine.runtime.expected_rows import (
-    DEAD_LETTER,
-    EXPECT_KEY,
-    Expectation,
-    check_broken,
-    note_of,
-    report_broken,
-)
+from engine.runtime.expected_rows import DEAD_LETTER, EXPECT_KEY, Expectation, check_broken, note_of, report_broken
 from engine.runtime.spark_messages import fluvial_error
 from engine.table import Table
 from engine.types.quoting import quoted

@@ -6,8 +6,9 @@ compute   the pipelines run until they have read everything, then the branches a
 publish   the branches become main, one after the other. It is written down before, and every later attempt completes it
 """
 
+import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.checkpoint.checkpoint_files import METADATA_FILE, checkpoint_root
+from engine.checkpoint.checkpoint_files import METADATA_FILE, checkpoint_root, is_readable
 from engine.cuts.tags import CutRecord, tag_cut
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, MetricsConfig, OnFailureConfig
@@ -24,18 +25,81 @@ from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import OnProgress
 from engine.deploy.recovery.corrections import correct_rows
 from engine.deploy.recovery.plan_file import PlanFile, write_whole
-from engine.deploy.recovery.recovery_plan import job_catalog
-from engine.deploy.recovery.table_lineage import end_lineage, rebuild_lineage
+from engine.deploy.recovery.recovery_plan import RecoveryPlan, job_catalog
+from engine.lineage.lineage import lineage_of, merged_lineage
+from engine.lineage.origins import CommitOrigin
+from engine.lineage.recording import Recorder
+from engine.lineage.store.entities import LineageRecords
+from engine.procedures.lineage import delete_data_lineage, delete_table_lineage
 from engine.procedures.recovery_steps import RecoveryStep, StepKind
 from engine.procedures.versions.cuts import rewind_checkpoint
 from engine.table import Table
-from engine.versions.branches import create_branch, replace_main
+from engine.versions.branches import create_branch, delete_branch, replace_main
 from engine.versions.expectations import check_expectations, refuse_failures
+from filestore.branch.files import branch_entries
 from filestore.branch.main_replacement import check_can_be_main, is_main
+from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import main_branch
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
+
+# ---- The lineage of published tables, made from their snapshots: what the branches recorded is true for main now.
+#
+# The snapshots of a branch name what they were made of as it was called then, with branches that no longer exist.
+
+
+_STORED_AT_ONCE: Final = 500
+
+
+def end_lineage(catalog: Catalog, job: str) -> str:
+    """Delete what is recorded of a job that has ended. Raises: UnavailableError."""
+    delete_table_lineage(catalog, job)
+    delete_data_lineage(catalog, job)
+    return "deleted"
+
+
+def rebuild_lineage(catalog: Catalog, name: str, branch: str, ended: Collection[str]) -> str:
+    """Record what the snapshots of a table were made of, with main in place of the branch. Idempotent.
+
+    Args:
+        catalog: of the table.
+        name: of the table.
+        branch: that became main.
+        ended: jobs that will not run again: which snapshots they wrote is true, but not that they write the table.
+
+    Raises: UnavailableError.
+    """
+    store, lineage = catalog.table(name).store, lineage_of(catalog)
+    recorder = Recorder.of(store)
+    assert lineage is not None
+    assert recorder is not None
+    count = 0
+    waiting: list[LineageRecords] = []
+    for snapshot_id in store.snapshots.line().ids:
+        snapshot = store.snapshots.find(snapshot_id)
+        origin = None if snapshot is None else CommitOrigin.of(snapshot)
+        if snapshot is None or origin is None:
+            continue
+        records = recorder.records(snapshot, _on_main(origin, branch))
+        waiting.append(replace(records, source_tables=(), sink_tables=()) if origin.job in ended else records)
+        count += 1
+        if len(waiting) >= _STORED_AT_ONCE:
+            lineage.store(merged_lineage(waiting))
+            waiting = []
+    lineage.store(merged_lineage(waiting))
+    return f"snapshots={count}"
+
+
+def _on_main(origin: CommitOrigin, branch: str) -> CommitOrigin:
+    reads = []
+    for each in origin.reads:
+        table, on = split_branch(each.table)
+        reads.append(replace(each, table=table) if on == branch else each)
+    return replace(origin, reads=tuple(reads))
+
+
+# ---- Carrying out the plan of a recovery, step by step, from wherever an earlier attempt ended
 
 
 class Stage(IntEnum):
@@ -286,17 +350,14 @@ _ACTIONS: Final[Mapping[StepKind, Callable[[Execution, RecoveryStep], str | None
 
 def seen_tables(catalog: Catalog, file: PlanFile) -> dict[str, str]:
     """The state that readers of each table see: ``old``, or ``new`` after its main branch was replaced."""
-    done = {file.plan.steps[index].table for index in file.state.facts if _is_publication(file.plan.steps[index])}
+    steps = (file.plan.steps[index] for index in file.state.facts)
+    done = {step.table for step in steps if step.kind is StepKind.PUBLISH}
     found = {}
     for name in file.plan.tables:
         store = catalog.table(name).store
         is_new = name in done or main_branch(store.io, store.paths.root) == file.plan.request.branch
         found[name] = "new" if is_new else "old"
     return found
-
-
-def _is_publication(step: RecoveryStep) -> bool:
-    return step.kind is StepKind.PUBLISH
 
 
 def write_overlays(file: PlanFile) -> dict[str, str]:
@@ -311,13 +372,6 @@ def write_overlays(file: PlanFile) -> dict[str, str]:
     return written
 
 
-def left_steps(file: PlanFile) -> Iterable[RecoveryStep]:
-    """The steps that are not done, also those that every attempt repeats."""
-    for index, step in enumerate(file.plan.steps):
-        if index not in file.state.facts or (step.kind in _REPEATED and not file.state.is_publishing):
-            yield step
-
-
 def _become_main(store: TableStore, branch: str) -> str:
     if is_main(store, branch):
         return "done before"
@@ -327,3 +381,77 @@ def _become_main(store: TableStore, branch: str) -> str:
 
 def _newest(store: TableStore) -> int:
     return store.snapshots.latest_id() or 0
+
+
+# ---- Abandons a recovery that is not published: deletes its branches, with their topics, checkpoints and lineage
+#
+# The plan notes this first, so that a partly deleted recovery is not continued. Each step accepts that its object was
+# already deleted, because after a crash all steps are run again.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """One thing that is given up."""
+
+    what: str  # branch, checkpoint, lineage or plan
+    name: str  # a table on its branch, a directory, a job, or a file
+    fact: str
+
+
+def abandon(file: PlanFile, *, dry_run: bool = False) -> Iterator[Abandoned]:
+    """Remove all that a recovery has created, and its plan. Tables and checkpoints of the old jobs are not changed.
+
+    Args:
+        file: the plan, which this process alone works on.
+        dry_run: only say what would be removed.
+
+    Yields: each object, after it was removed.
+
+    Raises:
+        InvalidInputError: the publication has begun, so readers may see the branches; or other branches were made
+            from one. The former has no effect.
+        UnavailableError: the brokers or the lineage store do not answer; run it again.
+    """
+    if file.state.is_publishing:
+        raise InvalidInputError(
+            f"the recovery is being published, or was: plan={file.path} fix='fluvial recover --plan {file.path} "
+            "--publish completes it; then rollback-to-as-latest takes a table back'"
+        )
+    if not dry_run:
+        file.save(replace(file.state, is_abandoned=True))
+    catalog, branch = job_catalog(file.plan.request.files), file.plan.request.branch
+    for name in reversed(file.plan.tables):
+        store = catalog.table(name).store
+        if branch_entries(store.io, store.paths.with_branch(branch)):
+            fact = _end_branch(store, branch, dry_run=dry_run)
+            yield Abandoned(what="branch", name=on_branch_name(name, branch), fact=fact)
+    for directory in _checkpoints(file.plan):
+        if not is_readable(directory):
+            yield Abandoned(what="checkpoint", name=directory, fact="left: it is not on this machine")
+        elif checkpoint_root(directory).exists():
+            if not dry_run:
+                shutil.rmtree(checkpoint_root(directory))
+            yield Abandoned(what="checkpoint", name=directory, fact="deleted")
+    yield from _end_lineage(catalog, file.plan, dry_run=dry_run)
+    if not dry_run:
+        file.path.unlink(missing_ok=True)
+    yield Abandoned(what="plan", name=str(file.path), fact="deleted")
+
+
+def _end_branch(store: TableStore, branch: str, *, dry_run: bool) -> str:
+    deleted = delete_branch(store, branch, dry_run=dry_run)
+    return f"deleted files={len(deleted.data)} size_bytes={deleted.size_bytes}"
+
+
+def _checkpoints(plan: RecoveryPlan) -> list[str]:
+    """The directories of the new jobs, none of which existed when the plan was made."""
+    values = (step.arguments["set"].items() for step in plan.steps if step.kind is StepKind.RUN)
+    return [value for each in values for key, value in each if key.endswith(".checkpoint")]
+
+
+def _end_lineage(catalog: Catalog, plan: RecoveryPlan, *, dry_run: bool) -> Iterator[Abandoned]:
+    new = [f"{step.job}-{plan.request.branch}" for step in plan.steps if step.kind is StepKind.RUN]
+    for job in [*new, *(str(step.job) for step in plan.steps if step.kind is StepKind.CORRECT)]:
+        if not dry_run:
+            end_lineage(catalog, job)
+        yield Abandoned(what="lineage", name=job, fact="deleted")

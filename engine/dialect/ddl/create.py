@@ -14,7 +14,8 @@ from engine.dialect.ddl.table_parts import (
     TableParts,
     computed_options,
 )
-from engine.dialect.dml.dml import STATEMENT_ATTEMPTS, run_ctas
+from engine.dialect.dml.dml import STATEMENT_ATTEMPTS
+from engine.dialect.dml.insert import run_ctas
 from engine.dialect.grammar.create_grammar import PROVIDERS
 from engine.dialect.grammar.statements import ComputedColumn, CreateLike, CreateTable, Watermark
 from engine.dialect.query.query import run_query
@@ -23,6 +24,7 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE
 from engine.replacement import Replacement
+from engine.system_tables.names import has_namespace
 from engine.types.spark_types import fields_of_spark
 from engine.write.turns.repeating import StaleReadError
 from filestore.catalog.table_place import without_place
@@ -32,9 +34,16 @@ from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
 from filestore.options.rules import CHECK_PREFIX, COMPUTED_PREFIX
 from filestore.options.table_options import TableOptions, canonical_options
-from filestore.schema.schema_store import ROOT_KEYS
+from filestore.schema.schema_store import ROOT_KEYS, warn_of_other_shape
 from filestore.types.data_types import DataField
-from lsm.errors import InvalidInputError, MissingTableError
+from lsm.errors import (
+    InvalidInputError,
+    MissingColumnError,
+    MissingDatabaseError,
+    MissingTableError,
+    TableExistsError,
+)
+from lsm.nearest_names import did_you_mean
 from lsm.retry import retrying
 from lsm.undo import undoing
 
@@ -50,15 +59,31 @@ def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
     name = context.full_name(*create.name)
     exists = context.catalog.table_exists(name)
     if exists and create.if_not_exists:
+        if create.fields and create.query is None and create.like is None:
+            _warn_of_other_shape(context, name, create)
         return DONE
     if exists and not create.or_replace:
-        raise InvalidInputError(f"table exists already: table={name} fix=IF NOT EXISTS, or OR REPLACE")
+        raise TableExistsError(f"table exists already: table={name} fix=IF NOT EXISTS, or OR REPLACE")
+    database = name.partition(".")[0]
+    if context.is_sparks_own and not (exists or has_namespace(context.catalog, database)):  # elsewhere it is made
+        near = did_you_mean(database, context.catalog.list_databases())
+        raise MissingDatabaseError(f"no such database: database={database}{near} fix='CREATE DATABASE {database}'")
     if create.must_exist and not exists:
         raise MissingTableError(f"no such table: table={name} fix=CREATE OR REPLACE TABLE")
     whole = _named(context, _with_query_columns(context, _with_source(context, create)))
     if not exists:
         return _made(context, name, whole)
     return retrying(lambda: _replaced(context, name, whole), attempts=STATEMENT_ATTEMPTS, on=StaleReadError)
+
+
+def _warn_of_other_shape(context: SqlContext, name: str, create: CreateTable) -> None:
+    found = context.catalog.described(name).schema
+    fields = [replace(field, name=context.names.meant(field.name, found.column_names)) for field in create.fields]
+    keys, parts = (
+        [context.names.meant(each, found.column_names) for each in given]
+        for given in (create.primary_key, create.partition_by)
+    )
+    warn_of_other_shape(name, found, fields, keys, parts, create.options)
 
 
 def _named(context: SqlContext, create: CreateTable) -> CreateTable:
@@ -110,7 +135,7 @@ def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
     replacement, reads = Replacement.of(context.catalog, name), StatementReads(context)
     options = replacement.own_options(_options(context, name, create))
     result = _made(context, replacement.beside, replace(create, if_not_exists=False), options, reads, name)
-    replacement.finish(reads.own_read(name))
+    replacement.finish(reads.own_state(name))
     return result
 
 
@@ -216,6 +241,6 @@ def _with_query_columns(context: SqlContext, create: CreateTable) -> CreateTable
     if set(listed) <= {field.name for field in fields}:
         return replace(create, fields=tuple(listed.get(field.name, field) for field in fields))
     unknown = sorted(set(listed) - {field.name for field in fields})
-    raise InvalidInputError(
+    raise MissingColumnError(
         f"the query has no such column: column={unknown[0]} columns={[field.name for field in fields]}"
     )

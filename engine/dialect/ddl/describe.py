@@ -3,20 +3,22 @@
 ``spark.sql`` says types and facts in Spark's words, which tools read, and what is Fluvial's behind them.
 """
 
+import datetime
 import json
 from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from engine.dialect.ddl.column_changes import resolved_path
 from engine.dialect.ddl.ddl_text import shown_options, type_text
 from engine.dialect.ddl.partition_spec import check_complete, named_partitions, nearest_partitions
-from engine.dialect.ddl.table_parts import TableParts
-from engine.dialect.ddl.watermark import latest_watermark
+from engine.dialect.ddl.table_parts import WATERMARK_EXPRESSION, TableParts
 from engine.dialect.grammar.parser import parse_statements
-from engine.dialect.grammar.statements import DescribeDatabase, DescribeHistory, DescribeTable
+from engine.dialect.grammar.statements import DescribeDatabase, DescribeHistory, DescribeTable, Watermark
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import described, opened
@@ -28,21 +30,82 @@ from engine.table import Table
 from engine.types.quoting import quoted
 from engine.types.spark_types import described_schema
 from engine.types.text_length import limit_of
+from engine.write.event_time import fixed_delay, local_moment
 from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
+from filestore.datafile.schema_mapping import map_ranges
+from filestore.format.statistics import ColumnRange
 from filestore.iceberg.places import iceberg_state
 from filestore.layout.branch_names import SEPARATOR
 from filestore.layout.paths import MAIN_BRANCH, partition_path
 from filestore.maintenance.partitions import path_of
+from filestore.manifest.file_ranges import ranges_of
+from filestore.options.parsing import not_valid
 from filestore.options.rules import CHECK_PREFIX
 from filestore.options.secrets import without_secrets
+from filestore.options.stored_expressions import check_expression
 from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.scan.snapshot_files import live_files
 from filestore.schema.column_paths import field_at
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField
-from lsm.errors import InvalidInputError
+from filestore.types.data_types import DataField, arrow_scalar
+from lsm.errors import InvalidInputError, MissingDatabaseError
 from lsm.nearest_names import did_you_mean
+
+# ---- The watermark of a table's rows: how far it is complete in event time
+
+
+def latest_watermark(context: SqlContext, table: Table, watermark: Watermark) -> str | None:
+    """The value of the watermark expression for the newest event time; None before the first row.
+
+    Watermarks never decrease, so the newest event time gives the highest. Forms like ``ts - INTERVAL '5' SECOND`` are
+    computed here, others by Spark.
+    """
+    newest = _newest(table, watermark.column)
+    if newest is None:
+        return None
+    delay = fixed_delay(watermark.expression, watermark.column)
+    shifted = None if delay is None else newest - delay
+    if shifted is None:
+        shifted = _by_spark(context, table.schema.field(watermark.column), watermark, newest)
+    return None if shifted is None else shifted.isoformat(sep=" ", timespec="milliseconds")
+
+
+def _newest(table: Table, column: str) -> datetime.datetime | None:
+    """From the statistics of files; rows are read only where statistics are missing."""
+    store, field = table.store, table.schema.field(column)
+    newest = []
+    for entry in live_files(store, table.latest_snapshot()):
+        file, written = entry.file, store.schema_of(entry.file.schema_id)
+        known = map_ranges(ranges_of(file, written), written, table.schema, file.row_count).get(column, ColumnRange())
+        if known.max is not None:
+            newest.append(known.max)
+        elif known.null_count != file.row_count:
+            return _newest_of_rows(table, column)
+    return local_moment(arrow_scalar(max(newest), field.type)) if newest else None
+
+
+def _newest_of_rows(table: Table, column: str) -> datetime.datetime | None:
+    found = [local_moment(pc.max(rows.column(0))) for rows in table.read().to_batches(columns=[column])]
+    return max((each for each in found if each is not None), default=None)
+
+
+def _by_spark(
+    context: SqlContext, field: DataField, watermark: Watermark, newest: datetime.datetime
+) -> datetime.datetime | None:
+    try:
+        check_expression(watermark.expression)
+    except ValueError as error:
+        raise not_valid(WATERMARK_EXPRESSION, watermark.expression, error) from error
+    word = "TIMESTAMP_NTZ"
+    row = context.spark.range(1).select(F.lit(newest.isoformat(sep=" ")).cast(word).alias(field.name))
+    found: datetime.datetime | None = row.select(F.expr(watermark.expression).cast(word)).collect()[0][0]
+    return found
+
+
+# ---- ``DESCRIBE``: the columns, options and size of a table
+
 
 _COLUMNS = ("col_name", "data_type", "comment")
 _PARTITIONS: Final = "# Partition Information"
@@ -102,7 +165,7 @@ def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Ta
     name = context.database_name(statement.name)
     databases = context.catalog.list_databases()
     if not has_database(context.catalog, name):
-        raise InvalidInputError(f"no such database: database={name}{did_you_mean(name, databases)}")
+        raise MissingDatabaseError(f"no such database: database={name}{did_you_mean(name, databases)}")
     rows = [("Catalog Name", context.catalog_name), ("Namespace Name", name)]
     if name in databases:
         rows.append(("Location", f"{context.catalog.warehouse}/{name}.db"))

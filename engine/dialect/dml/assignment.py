@@ -8,19 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from engine.dialect.scope.context import SqlContext
+from engine.runtime.spark_messages import cause_in_spark
 from engine.types.column_names import CaseRule
 from engine.types.spark_types import is_same_type, is_wider_type, spark_type, sql_type
 from engine.types.text_length import limit_of, within_length
-from filestore.types.casts import unquoted_default
+from filestore.types.casts import default_scalar, unquoted_default
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 POLICY_KEY: Final = "spark.sql.storeAssignmentPolicy"
+_NO_CAST: Final = "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"
 _ANSI: Final = "ANSI"
 _STRICT: Final = "STRICT"
 _PLAIN: Final = (T.NumericType, T.BooleanType, T.StringType, T.BinaryType, T.DateType)
@@ -72,7 +75,7 @@ class StoreAssignment:
             raise InvalidInputError(
                 f"values of this type are not stored in the column: column={field.name} given={given.simpleString()} "
                 f"wanted={field.type}{policy} fix=cast them in the query"
-            )
+            ) from cause_in_spark(_NO_CAST)
         made = self._converted(value, given, wanted, field.name, by_name=by_name)
         return within_length(made, field.type, field.name).alias(field.name)
 
@@ -162,7 +165,9 @@ def default_value(field: DataField) -> Column:
         InvalidInputError: it is NOT NULL and has no default.
     """
     if field.default_value is not None:
-        return F.lit(unquoted_default(field.default_value)).cast(spark_type(field.type)).alias(field.name)
+        micros = _default_micros(field)
+        text = F.lit(unquoted_default(field.default_value)).cast(spark_type(field.type))
+        return (text if micros is None else F.timestamp_micros(F.lit(micros))).alias(field.name)
     if not field.type.nullable:
         raise InvalidInputError(f"a NOT NULL column is left out: column={field.name} fix=give it a value")
     return F.lit(None).cast(spark_type(field.type)).alias(field.name)
@@ -172,8 +177,17 @@ def default_sql(field: DataField) -> str:
     """The default as SQL text; NULL for a column without a default, which the column may refuse."""
     if field.default_value is None:
         return "NULL"
+    if (micros := _default_micros(field)) is not None:
+        return f"timestamp_micros({micros})"
     escaped = unquoted_default(field.default_value).replace("\\", "\\\\").replace("'", "\\'")
     return f"CAST('{escaped}' AS {sql_type(spark_type(field.type))})"
+
+
+def _default_micros(field: DataField) -> int | None:
+    """Epoch microseconds of the default of a moment, which is in UTC, as the writer fills nulls; None: no moment."""
+    if field.type.root != "TIMESTAMP_LTZ":
+        return None
+    return int(default_scalar(field).cast(pa.timestamp("us", "UTC"), safe=False).value)
 
 
 def _checked(value: Column, wanted: T.DataType, name: str) -> Column:

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from sqlglot import exp
 
-from engine.dialect.dml.insert import insert_query, run_insert
+from engine.dialect.dml.insert import run_insert
 from engine.dialect.dml.merge import run_merge
 from engine.dialect.dml.row_changes import run_delete, run_update
 from engine.dialect.dml.target import RESULT_SCHEMA
@@ -87,28 +87,6 @@ def _check_worthwhile(conflict: ConflictError) -> None:
     """Who has waited for its turn for so long does not begin again. Raises: the conflict."""
     if isinstance(conflict, NoTurnError):
         raise conflict
-
-
-def run_ctas(
-    context: SqlContext,
-    statement: Statement,
-    table_name: str,
-    reads: StatementReads | None = None,
-    replaced: str | None = None,
-) -> pa.Table:
-    """Fill a table that was created for a query.
-
-    Args:
-        context: the session.
-        statement: the query.
-        table_name: ``database.table``; its columns are the query's, in order.
-        reads: gets what the query reads; None: of no interest.
-        replaced: the table whose place the new one will take; None: there is none.
-
-    Returns:
-        One row: see ``RESULT_SCHEMA``.
-    """
-    return insert_query(context, statement, table_name, reads or StatementReads(context), replaced)
 
 
 def _in_spark(context: SqlContext, statement: Statement) -> pa.Table:

@@ -20,9 +20,10 @@ from engine.dialect.grammar.splice import Edit
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget
 from engine.dialect.query.reads import StatementReads
-from engine.dialect.query.references import StatementText
+from engine.dialect.query.references import StatementText, reads_nothing
 from engine.dialect.scope.context import SqlContext
 from engine.request.branch_choice import BRANCH_KEY
+from engine.runtime.spark_messages import cause_in_spark
 from engine.spark.catalog.planned.replaced_rows import changed_rows
 from engine.spark.write_options import partition_value
 from engine.types.quoting import quoted
@@ -43,6 +44,10 @@ _OTHER: Final = "_fluvial_other"
 _ROW: Final = "_fluvial_row"
 _WORDS: Final = {"exists": "IF NOT EXISTS", "using": "REPLACE USING", "stored": "STORED BY", "conflict": "ON CONFLICT"}
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+_TOO_MANY: Final = "INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS"
+_NOT_ENOUGH: Final = "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS"
+_TWICE: Final = "COLUMN_ALREADY_EXISTS"
+_AMBIGUOUS: Final = "INCOMPATIBLE_DATA_FOR_TABLE.AMBIGUOUS_COLUMN_NAME"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
 
 
@@ -63,13 +68,31 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
         return _Insert(context, statement, tree, target).run()
 
 
-def insert_query(
-    context: SqlContext, statement: Statement, name: str, reads: StatementReads, replaced: str | None
+def run_ctas(
+    context: SqlContext,
+    statement: Statement,
+    name: str,
+    reads: StatementReads | None = None,
+    replaced: str | None = None,
 ) -> pa.Table:
-    """Add the rows of a query to a table that was created with the query's columns; see ``run_ctas``."""
+    """Fill a table that was created for a query.
+
+    Args:
+        context: the session.
+        statement: the query.
+        name: ``database.table``; its columns are the query's, in order.
+        reads: gets what the query reads; None: of no interest.
+        replaced: the table whose place the new one will take; None: there is none.
+
+    Returns:
+        One row: see ``RESULT_SCHEMA``.
+    """
+    reads = reads or StatementReads(context)
     target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other branch yet
     with BoundText.bind(context, statement, reads, replaced=replaced) as bound:
         frame = bound.frame()
+        if replaced is not None:
+            reads.see(replaced, frame)
         rows = _shaped(target, frame, list(target.schema.column_names), {})
         return target.append(rows)
 
@@ -110,7 +133,7 @@ class _Insert:
                 raise self._problem(str(error)) from error
             read_id = reads.own_snapshot_id(self._target.table.name)
             if not self._tree.args.get("overwrite") and not self._tree.args.get("where"):
-                return self._target.append(rows, read_snapshot_id=read_id)
+                return self._target.append(rows, read_snapshot_id=read_id, are_constants=reads_nothing(self._tree))
             if ROW_KIND_COLUMN in rows.columns:
                 raise self._problem(f"an overwrite has no kinds of rows: column={ROW_KIND_COLUMN}")
             if self._tree.args.get("where"):
@@ -241,12 +264,7 @@ class _Insert:
 
 
 def _shaped(
-    target: WriteTarget,
-    frame: DataFrame,
-    names: Sequence[str],
-    static: Mapping[str, object],
-    *,
-    by_name: bool = False,
+    target: WriteTarget, frame: DataFrame, names: Sequence[str], static: Mapping[str, object], *, by_name: bool = False
 ) -> DataFrame:
     """The table's columns from a query's; ``names`` are their target columns, in order.
 
@@ -255,8 +273,11 @@ def _shaped(
     if len(names) != len(frame.columns):
         raise InvalidInputError(
             f"the query has not as many columns as are filled: columns={list(names)} given={frame.columns}"
-        )
-    target.names.check_distinct(names, "the columns to fill")
+        ) from cause_in_spark(_TOO_MANY if len(frame.columns) > len(names) else _NOT_ENOUGH)
+    try:
+        target.names.check_distinct(names, "the columns to fill")
+    except InvalidInputError as error:
+        raise error from cause_in_spark(_AMBIGUOUS if by_name else _TWICE)
     schema = target.schema
     kind = [name for name in names if name.lower() == ROW_KIND_COLUMN and ROW_KIND_COLUMN not in schema.column_names]
     fields = {target.field(name).name: index for index, name in enumerate(names) if name not in kind}

@@ -1,7 +1,10 @@
 """MERGE INTO: one Spark query joins source and table at one snapshot, and one commit writes the result."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -11,12 +14,12 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_value
-from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeText, read_merge
 from engine.dialect.dml.row_changes import (
     AssignedValue,
     Assignment,
     assigned_columns,
     expression_sql,
+    read_assignments,
     read_snapshot_id,
 )
 from engine.dialect.dml.target import WriteTarget, find_target
@@ -26,14 +29,176 @@ from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
+from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_type, sql_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
+# ---- The clauses of a MERGE, found among the tokens of its text
+
+
+class Match(Enum):
+    """The rows that a clause applies to."""
+
+    MATCHED = "MATCHED"
+    BY_TARGET = "NOT MATCHED"
+    BY_SOURCE = "NOT MATCHED BY SOURCE"
+
+
+class MergeAction(Enum):
+    """The action on them."""
+
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    INSERT = "INSERT"
+
+
+_ACTIONS: Final = {
+    Match.MATCHED: (MergeAction.UPDATE, MergeAction.DELETE),
+    Match.BY_TARGET: (MergeAction.INSERT,),
+    Match.BY_SOURCE: (MergeAction.UPDATE, MergeAction.DELETE),
+}
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One WHEN. Offsets are in the statement's text."""
+
+    match: Match
+    action: MergeAction
+    condition: tuple[int, int] | None  # after AND
+    assignments: tuple[Assignment, ...] | None  # None: ``*``; () for DELETE
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class MergeText:
+    """Offsets of the parts of a MERGE."""
+
+    head: tuple[int, int]  # the WITH queries
+    target: tuple[int, int]
+    source: tuple[int, int]
+    condition: tuple[int, int]
+    clauses: tuple[Clause, ...]
+
+
+def read_merge(text: StatementText, target: exp.Table, names: CaseRule) -> MergeText:
+    """The parts of a MERGE.
+
+    Args:
+        text: the statement.
+        target: the table that is changed.
+        names: when two names of columns are one.
+
+    Raises:
+        InvalidInputError: points at the syntax error.
+    """
+    return _Reader(text, target, names).read()
+
+
+class _Reader:
+    def __init__(self, text: StatementText, target: exp.Table, names: CaseRule) -> None:
+        self._text = text
+        self._start = text.head("MERGE", target)
+        self._alias = (target.alias or target.name).lower()
+        self._names = names
+        self._end = len(text.tokens)
+
+    def read(self) -> MergeText:
+        into = self._text.find("INTO", self._start)
+        using = self._text.find("USING", into)
+        on = self._text.find("ON", using)
+        if on == self._end:
+            raise self._problem("syntax error, expected ON and a condition", using, self._end)
+        whens = [self._text.find("WHEN", on)]
+        while whens[-1] < self._end:
+            whens.append(self._text.find("WHEN", whens[-1] + 1))
+        clauses = tuple(self._clause(start, stop) for start, stop in pairwise(whens))
+        return MergeText(
+            head=(0, self._text.start_of(self._start)),
+            target=self._span(into + 1, using),
+            source=self._span(using + 1, on),
+            condition=self._span(on + 1, whens[0]),
+            clauses=clauses,
+        )
+
+    def _clause(self, start: int, stop: int) -> Clause:
+        index = start + 1
+        match = Match.MATCHED
+        if self._text.word(index) == "NOT":
+            match, index = Match.BY_TARGET, index + 1
+        index += 1  # MATCHED
+        if self._text.word(index) == "BY":
+            match = Match.BY_SOURCE if self._text.word(index + 1) == "SOURCE" else match
+            index += 2
+        then = self._text.find("THEN", index)
+        condition = self._span(index + 1, then) if self._text.word(index) == "AND" else None
+        word = self._text.word(then + 1)
+        if word not in [each.value for each in _ACTIONS[match]]:
+            known = " or ".join(each.value for each in _ACTIONS[match])
+            raise self._problem(f"WHEN {match.value} takes {known}", then + 1, stop)
+        action = MergeAction(word)
+        return Clause(match, action, condition, self._assignments(action, then + 2, stop), *self._span(start, stop))
+
+    def _assignments(self, action: MergeAction, start: int, stop: int) -> tuple[Assignment, ...] | None:
+        if action is MergeAction.DELETE:
+            return ()
+        if action is MergeAction.UPDATE and self._text.word(start) == "SET":
+            start += 1
+        if self._text.word(start) == "*":
+            return None
+        if action is MergeAction.UPDATE:
+            return tuple(read_assignments(self._text, start, stop, self._alias, self._names))
+        return self._inserted(start, stop)
+
+    def _inserted(self, start: int, stop: int) -> tuple[Assignment, ...]:
+        """``(columns) VALUES (expressions)`` as assignments."""
+        behind = self._text.after_parens(start)
+        if self._text.word(start) != "(" or self._text.word(behind) != "VALUES":
+            raise self._problem("syntax error, expected INSERT * or INSERT (columns) VALUES (values)", start, stop)
+        names = self._listed(start)
+        values = self._listed(behind + 1)
+        if len(names) != len(values):
+            raise self._problem(
+                f"as many values as columns are needed: columns={len(names)} values={len(values)}", start, stop
+            )
+        found = []
+        for (first, last), (begin, end) in zip(names, values, strict=True):
+            path = [self._text.tokens[index].text for index in range(first, last) if self._text.word(index) != "."]
+            path = path[1:] if len(path) > 1 and path[0].lower() == self._alias else path
+            found.append(Assignment(tuple(path), *self._span(begin, end), self._text.start_of(first)))
+        return tuple(found)
+
+    def _listed(self, start: int) -> list[tuple[int, int]]:
+        """The items in brackets, as token ranges [first, end)."""
+        stop = self._text.after_parens(start) - 1
+        depth, items, first = 0, [], start + 1
+        for index in range(start + 1, stop):
+            word = self._text.tokens[index].text
+            depth += (word in ("(", "[")) - (word in (")", "]"))
+            if word == "," and depth == 0:
+                items.append((first, index))
+                first = index + 1
+        return [*items, (first, stop)]
+
+    def _span(self, start: int, stop: int) -> tuple[int, int]:
+        return self._text.start_of(start), self._text.tokens[stop - 1].end + 1
+
+    def _problem(self, problem: str, start: int, stop: int) -> InvalidInputError:
+        return self._text.statement.source.problem(problem, *self._span(start, stop))
+
+
+# ---- MERGE INTO: one Spark query joins source and table at one snapshot, and one commit writes the result
+
+
 _CLAUSE: Final = "_fluvial_clause"  # number of the clause that applies to a row
 _SOURCE: Final = "_fluvial_source"  # null: no row of the source
+_THERE: Final = "_fluvial_there"  # whether there is a row of the table
+_GIVEN: Final = "_fluvial_given"  # whether there is a row of the source
+_ROW: Final = "_fluvial_row"  # of the table
 _TARGET: Final = "_fluvial_target"  # null: no row of the table, which has no key
 
 
@@ -101,7 +266,7 @@ class _Merge:
     def changes(self) -> DataFrame:
         """The table's columns and the kind of each change."""
         clauses = self._parts.clauses
-        joined = self._bound.frame(self._query())
+        joined = self._joined()
         count = len(self._fields)
         names = [
             _CLAUSE,
@@ -127,11 +292,70 @@ class _Merge:
 
     # ---- the query
 
+    def _joined(self) -> DataFrame:
+        """The clause of each row, and what each clause makes of it."""
+        try:
+            return self._bound.frame(self._query())
+        except InvalidInputError:
+            self._check_clauses()
+            raise
+
+    def _check_clauses(self) -> None:
+        """Let Spark say what is wrong with a clause, of the columns that the user knows. Raises: InvalidInputError."""
+        head, source, table = map(self._part, (self._parts.head, self._parts.source, self._parts.target))
+        rows = {
+            Match.MATCHED: f"{source} JOIN {table} ON ({self._part(self._parts.condition)})",
+            Match.BY_TARGET: source,
+            Match.BY_SOURCE: table,
+        }
+        asked = [(Match.MATCHED, ["*"])]
+        for each in self._parts.clauses:
+            values = [text for _, text in self._values(each)] if each.assignments else []
+            asked.append((each.match, ["*", *values, *([f"({self._part(each.condition)})"] if each.condition else [])]))
+        for match, columns in asked:
+            self._bound.frame(f"{head}SELECT {', '.join(columns)} FROM {rows[match]}")
+
     def _query(self) -> str:
+        """A clause sees what its rows have, as in Spark: both sides where they match, else the one that is there.
+
+        So the rows that match are a join, and those of one side a query of the side's name around it.
+        """
+        source, table = quoted(self._source_alias), quoted(self._alias)
+        is_there, is_given = f"{self._is_there} IS NOT NULL", f"{source}.{_SOURCE} IS NOT NULL"
+        both, by_target, by_source = (
+            self._chosen(Match.MATCHED, f"{is_there} AND {is_given}"),
+            self._chosen(Match.BY_TARGET, f"NOT {_THERE}"),
+            self._chosen(Match.BY_SOURCE, f"NOT {_GIVEN}"),
+        )
+        sides = {_THERE: is_there, _GIVEN: is_given, _ROW: f"struct({table}.*)", **both}
+        query = f"SELECT {source}.*{_more(sides)} FROM {self._join()}"
+        query = f"SELECT *{_more(by_target)} FROM ({query}) AS {source}"
+        query = f"SELECT {_ROW}.*, {', '.join([_THERE, _GIVEN, *both, *by_target])} FROM ({query})"
+        query = f"SELECT *{_more(by_source)} FROM ({query}) AS {table}"
+        found = {**both, **by_target, **by_source}
+        numbers = [name for name in found if name.startswith(_CLAUSE)]
         old = [self._old_sql(field) for field in self._fields]
-        results = [self._result(number, clause) for number, clause in enumerate(self._parts.clauses)]
-        columns = [self._choice(), f"{self._is_there} IS NOT NULL", *old, *results]
-        return f"{self._part(self._parts.head)}SELECT {', '.join(columns)} FROM {self._join()}"
+        results = [_result_name(number) for number in range(len(self._parts.clauses))]
+        columns = [f"coalesce({', '.join(numbers)})", _THERE, *old, *results]
+        return f"{self._part(self._parts.head)}SELECT {', '.join(columns)} FROM ({query}) AS {table}"
+
+    def _chosen(self, match: Match, test: str) -> dict[str, str]:
+        """For the clauses of some rows: the number of the first that applies to a row, then the new values of each.
+
+        Args:
+            match: which rows.
+            test: whether a row is one of them.
+        """
+        own = {number: clause for number, clause in enumerate(self._parts.clauses) if clause.match is match}
+        if not own:
+            return {}
+        cases = []
+        for number, clause in own.items():
+            extra = f" AND ({self._part(clause.condition)})" if clause.condition else ""
+            cases.append(f"WHEN {test}{extra} THEN {number}")
+        chosen = f"{_CLAUSE}_{match.name.lower()}"
+        results = {_result_name(number): self._result(chosen, number, clause) for number, clause in own.items()}
+        return {chosen: f"CASE {' '.join(cases)} END", **results}
 
     def _old_sql(self, field: DataField) -> str:
         """A column of the table as it becomes; one that the statement adds is null."""
@@ -146,25 +370,11 @@ class _Merge:
         """Not null in a row of the table."""
         return f"{quoted(self._alias)}.{quoted(self._keys[0]) if self._keys else _TARGET}"
 
-    def _choice(self) -> str:
-        """The clause that applies to a row: the first that matches."""
-        has_source = f"{quoted(self._source_alias)}.{_SOURCE}"
-        tests = {
-            Match.MATCHED: f"{self._is_there} IS NOT NULL AND {has_source} IS NOT NULL",
-            Match.BY_TARGET: f"{self._is_there} IS NULL",
-            Match.BY_SOURCE: f"{has_source} IS NULL",
-        }
-        cases = []
-        for number, clause in enumerate(self._parts.clauses):
-            extra = f" AND ({self._part(clause.condition)})" if clause.condition else ""
-            cases.append(f"WHEN {tests[clause.match]}{extra} THEN {number}")
-        return f"CASE {' '.join(cases)} END AS {_CLAUSE}"
-
-    def _result(self, number: int, clause: Clause) -> str:
+    def _result(self, chosen: str, number: int, clause: Clause) -> str:
         """The new values of a clause, computed for its rows only."""
         values = [f"'c{index}', {text}" for index, (_, text) in enumerate(self._values(clause))]
         made = f"named_struct({', '.join(values)})" if values else "CAST(NULL AS INT)"
-        return f"CASE WHEN {_CLAUSE} = {number} THEN {made} END"
+        return f"CASE WHEN {chosen} = {number} THEN {made} END"
 
     def _values(self, clause: Clause) -> list[tuple[tuple[str, ...], str]]:
         """The columns, or fields inside columns, that a clause assigns, with the text of each value."""
@@ -294,3 +504,13 @@ def _unchanged(old: Column, new: Column, name: str) -> Column:
         F.coalesce(new.cast("string"), F.lit("NULL")),
     )
     return F.when(old.eqNullSafe(new), old).otherwise(F.raise_error(problem))
+
+
+def _more(columns: Mapping[str, str]) -> str:
+    """Columns behind others in a SELECT, from expressions by name."""
+    return "".join(f", {expression} AS {name}" for name, expression in columns.items())
+
+
+def _result_name(number: int) -> str:
+    """The column of the new values of a clause."""
+    return f"_fluvial_r{number}"

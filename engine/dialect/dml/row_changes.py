@@ -127,7 +127,7 @@ def read_assignments(text: StatementText, start: int, stop: int, alias: str, nam
         names: when two names of columns are one.
 
     Raises:
-        InvalidInputError: not an assignment, or a column is assigned twice.
+        InvalidInputError: not an assignment, or a column is assigned twice, maybe as a field of it.
     """
     depth, commas = 0, [start - 1]
     for index in range(start, stop):
@@ -151,12 +151,17 @@ def read_assignments(text: StatementText, start: int, stop: int, alias: str, nam
             )
         if len(path) > 1 and path[0].lower() == alias:
             path = path[1:]
-        if any(list(map(names.folded, one.path)) == list(map(names.folded, path)) for one in found):
+        if any(_overlap(one.path, path, names) for one in found):
             raise text.statement.source.problem(
                 f"a column is assigned twice: column={'.'.join(path)}", name_start, text.start_of(index)
             )
         found.append(Assignment(tuple(path), text.start_of(index + 1), text.tokens[after - 1].end + 1, name_start))
     return found
+
+
+def _overlap(one: Sequence[str], other: Sequence[str], names: CaseRule) -> bool:
+    """Whether two names are of one column, or of a column and a field inside it."""
+    return all(names.folded(part) == names.folded(same) for part, same in zip(one, other, strict=False))
 
 
 def check_assigned(target: WriteTarget, statement: Statement, assignment: Assignment) -> DataField:

@@ -41,7 +41,7 @@ from filestore.schema.row_counts import seen_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_writable
 from filestore.types.data_types import DataField
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingColumnError
 
 _Done = TypeVar("_Done")
 
@@ -137,7 +137,7 @@ class WriteTarget:
         """A column by name, as the session compares names. Raises: InvalidInputError with a similar name."""
         found = self.names.found(name, self.schema.column_names)
         if found is None:
-            raise unknown_option(name, self.schema.column_names, "column of the table")
+            raise MissingColumnError(str(unknown_option(name, self.schema.column_names, "column of the table")))
         return self.schema.field(found)
 
     def turn(self) -> AbstractContextManager[object]:
@@ -156,8 +156,8 @@ class WriteTarget:
         """Refuse row changes that the table does not support. Raises: InvalidInputError, with the reason."""
         check_changes_rows(self.table.files, statement, deletes=deletes)
 
-    def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
-        """Write rows with their kinds, and return their counts."""
+    def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None, are_constants: bool = False) -> pa.Table:
+        """Write rows with their kinds, and return their counts; ``are_constants``: see ``Table.append``."""
         frame = self._computed(frame)
         has_kinds = ROW_KIND_COLUMN in frame.columns
         if not has_kinds and self.schema.primary_keys and self.table.options.log_takes_old_rows:
@@ -168,7 +168,10 @@ class WriteTarget:
         asked = by_kind if has_kinds else {_INSERTED: "count(1)"}
         counted = frame.observe(seen, *[F.expr(f"{count} AS {name}") for name, count in asked.items()])
         done = _through_spark(
-            lambda: self.table.append(counted, self.options, read_snapshot_id=read_snapshot_id), self.table.name
+            lambda: self.table.append(
+                counted, self.options, read_snapshot_id=read_snapshot_id, are_constants=are_constants
+            ),
+            self.table.name,
         )
         return result_row(done, **(dict.fromkeys(_COUNTS, 0) | seen.get))
 

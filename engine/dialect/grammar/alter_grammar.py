@@ -17,6 +17,7 @@ from engine.dialect.grammar.clauses import (
 )
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import read_option_key, read_set_options
+from engine.dialect.grammar.places import WordElsewhereError
 from engine.dialect.grammar.statements import (
     AlterTable,
     CompactTable,
@@ -70,7 +71,8 @@ def read_alter(cursor: Cursor) -> Any | None:
     else:
         word = cursor.take_any(*_ACTIONS)
         if word is None and cursor.sees("EXECUTE"):
-            raise cursor.problem("syntax error, a procedure is called: write=\"CALL sys.procedure('db.t', ...)\"")
+            hint = "syntax error, a procedure is called: write=\"CALL sys.procedure('db.t', ...)\""
+            raise WordElsewhereError(str(cursor.problem(hint)), target.name)
         if word is None:
             raise cursor.problem("syntax error, expected what to change: SET, ADD, DROP, RENAME, ALTER, COMPACT, ...")
         found = _ACTIONS[word](cursor, target)
@@ -141,11 +143,7 @@ def _added(cursor: Cursor, column: ColumnClause) -> AddColumn:
     if column.type is None or column.is_key:
         raise cursor.problem("columns that are added hold values, and are no part of the key")
     return AddColumn(
-        path=column.path,
-        type=column.type,
-        comment=column.comment,
-        default=column.default,
-        position=column.position,
+        path=column.path, type=column.type, comment=column.comment, default=column.default, position=column.position
     )
 
 
@@ -178,10 +176,7 @@ def _drop_partitions(cursor: Cursor, target: _Target, if_exists: bool) -> DropPa
         cursor.take(",")
     cursor.take("PURGE")
     return DropPartitions(
-        name=target.name,
-        if_exists=target.if_exists,
-        if_partition_exists=if_exists,
-        partitions=tuple(partitions),
+        name=target.name, if_exists=target.if_exists, if_partition_exists=if_exists, partitions=tuple(partitions)
     )
 
 

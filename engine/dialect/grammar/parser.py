@@ -6,6 +6,7 @@ the statement.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from engine.dialect.grammar.dialect import (
     parse_query,
     tokens_of,
 )
-from engine.dialect.grammar.places import SourceText
+from engine.dialect.grammar.places import SourceText, SqlSyntaxError, WordElsewhereError
 from engine.dialect.grammar.show_grammar import (
     read_analyze,
     read_describe,
@@ -114,8 +115,10 @@ def _tree(source: SourceText) -> Any:
     if cursor.sees_any(*_QUERIES) or cursor.sees("("):
         return parse_query(source)
     first = cursor.tokens[0].text.upper()
+    if first in _ELSEWHERE:
+        raise _elsewhere(cursor, first)
     if first not in _FIRST_WORDS:
-        hint = f" write={_ELSEWHERE[first]!r}" if first in _ELSEWHERE else did_you_mean(first, _FIRST_WORDS)
+        hint = did_you_mean(first, _FIRST_WORDS)
         raise cursor.problem(f"syntax error, no statement begins with this word{hint}")
     for words, read in _GRAMMAR.items():
         if cursor.take(*words):
@@ -127,6 +130,16 @@ def _tree(source: SourceText) -> Any:
         _check_no_options(cursor)
         return SparkStatement(keyword=first)
     return found
+
+
+def _elsewhere(cursor: Cursor, word: str) -> InvalidInputError:
+    hint = f"syntax error, no statement begins with this word write={_ELSEWHERE[word]!r}"
+    error = WordElsewhereError(str(cursor.problem(hint)))
+    cursor.take(word)
+    cursor.take("TABLE")
+    with suppress(SqlSyntaxError):
+        error.table = cursor.names()
+    return error
 
 
 def _check_no_options(cursor: Cursor) -> None:
@@ -173,17 +186,7 @@ def _argument(cursor: Cursor) -> Argument:
     return Argument(name=name, value=value, start=start, stop=cursor.stop)
 
 
-_QUERIES: Final = (
-    "SELECT",
-    "WITH",
-    "FROM",
-    "VALUES",
-    "TABLE",
-    "INSERT",
-    "DELETE",
-    "UPDATE",
-    "MERGE",
-)
+_QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "INSERT", "DELETE", "UPDATE", "MERGE")
 _GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
     ("ALTER",): read_alter,
     ("CALL",): _call,

@@ -17,6 +17,15 @@ class OwnSyntaxError(SqlSyntaxError):
     """What Fluvial's grammar has and Spark's has not is misused: Spark's parser would not say what is wrong."""
 
 
+class WordElsewhereError(SqlSyntaxError):
+    """A statement of another table format, about a table that may be Fluvial's: the message has the call for it."""
+
+    def __init__(self, message: str, table: tuple[str, ...] = ()) -> None:
+        """``table``: the parts of its name."""
+        super().__init__(message)
+        self.table = table
+
+
 @dataclass(frozen=True)
 class SourceText:
     """A part of what was given: one statement, or something inside it."""

@@ -27,9 +27,6 @@ _STREAM: Final = "STREAM"
 def in_sparks_words(text: str) -> str:
     """A text for Spark, where it reads the text by itself; queries and changes of Fluvial's tables stay as they are.
 
-    Args:
-        text: one statement or more.
-
     Raises:
         InvalidInputError: a quote or comment is not closed; a hint of options that cannot be read, or, in a text that
             Spark reads, that no table takes.

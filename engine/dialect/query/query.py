@@ -10,30 +10,110 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from sqlglot import exp
+from pyspark.sql import functions as F
+from sqlglot import TokenType, exp
 
+from engine.dialect.grammar.dialect import tokens_of
+from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.splice import Edit, Spliced, with_names
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.computed import computed_columns, needed_names, with_computed
 from engine.dialect.query.reads import ReadPlan, StatementReads, plan_read, version_options
 from engine.dialect.query.references import Reference, StatementText, find_references
 from engine.dialect.query.usage import UsedCondition, row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.kept_rows import kept_frame
 from engine.read.batch_read import BatchRead
+from engine.read.frames import table_frame
 from engine.spark.write_options import WRITE_ONLY_KEYS
-from engine.spark_internals.session import JvmError, drop_view, has_view, put_view, sql_frame
-from engine.system_tables.frames import system_frame
-from engine.system_tables.names import CATALOG_DATABASES
+from engine.spark_internals.session import JvmError, arrow_frame, drop_view, has_view, put_view, sql_frame
+from engine.system_tables.catalog_tables import Tables
+from engine.system_tables.names import CATALOG_DATABASES, CHANGE_TABLES, ROW_TABLES
+from engine.system_tables.read import SystemRead, open_system
+from engine.system_tables.row_tables import ROW_KIND, open_row_table
 from engine.types.quoting import quoted
-from filestore.predicate.predicate import and_all
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_arrow import to_spark_batch
+from engine.types.spark_types import spark_schema
+from filestore.options.parsing import not_valid
+from filestore.options.rules import COMPUTED_PREFIX
+from filestore.options.stored_expressions import check_expression
+from filestore.options.table_options import TableOptions
+from filestore.predicate.predicate import Predicate, and_all
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, MissingColumnError
+
+# ---- Computed columns: a table option ``computed-column.<n>`` = ``name AS expression`` adds a column to what SQL reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedField:
+    """A column that no file holds."""
+
+    key: str  # the option
+    name: str
+    expression: str  # of Spark, over the table's columns
+    words: frozenset[str]  # of the expression, in lower case: the names of its columns are among them
+
+
+def computed_columns(options: TableOptions) -> list[ComputedField]:
+    """The computed columns that a table's options describe, by their numbers.
+
+    Raises:
+        InvalidInputError: a text that is not ``name AS expression``.
+    """
+    texts = {f"{COMPUTED_PREFIX}{rest}": text for rest, text in options.behind(COMPUTED_PREFIX).items()}
+    return [_parsed(key, texts[key]) for key in sorted(texts, key=_number)]
+
+
+def needed_names(names: Collection[str], columns: Sequence[ComputedField]) -> frozenset[str]:
+    """Names in lower case, and those that the computed columns among them are made of."""
+    needed = frozenset(names)
+    for each in reversed(columns):  # each may use the ones before it
+        if each.name.lower() in needed:
+            needed |= each.words
+    return needed
+
+
+def with_computed(frame: DataFrame, columns: Sequence[ComputedField]) -> DataFrame:
+    """The frame with these columns behind its own; each may use the ones before it.
+
+    Raises: InvalidInputError: an expression calls what a table's files may not call, see ``check_expression``.
+    """
+    for each in columns:
+        try:
+            check_expression(each.expression)
+        except ValueError as error:
+            raise not_valid(each.key, each.expression, error) from error
+        frame = frame.withColumn(each.name, F.expr(each.expression))
+    return frame
+
+
+def _number(key: str) -> tuple[int, str]:
+    number = key.removeprefix(COMPUTED_PREFIX)
+    return (int(number) if number.isdecimal() else -1, number)
+
+
+def _parsed(key: str, text: str) -> ComputedField:
+    tokens = tokens_of(SourceText.of(text))
+    if len(tokens) < 3 or tokens[1].token_type is not TokenType.ALIAS:
+        raise InvalidInputError(f"not a computed column: {key}={text} fix=write: name AS expression")
+    rest = tokens[2:]
+    return ComputedField(
+        key=key,
+        name=tokens[0].text,
+        expression=text[rest[0].start : rest[-1].end + 1],
+        words=frozenset(token.text.lower() for token in rest),
+    )
+
+
+# ---- SELECT: the tables of Fluvial in a text become temporary views, and Spark runs the text
+
 
 _PREFIX: Final = f"fluvial_{uuid4().hex[:8]}_"
 _numbers = count(1)
@@ -42,10 +122,6 @@ _numbers = count(1)
 def run_query(context: SqlContext, statement: Statement) -> DataFrame:
     """The frame of a query; it is analysed and planned, and computed when it is asked for rows.
 
-    Args:
-        context: the session.
-        statement: a query.
-
     Raises:
         InvalidInputError: points at the part of the text that cannot be.
     """
@@ -53,13 +129,9 @@ def run_query(context: SqlContext, statement: Statement) -> DataFrame:
     with BoundText.bind(context, statement, reads) as bound:
         try:
             return bound.frame()
-        except UnknownColumnError:
-            with BoundText.bind(context, statement, reads, prunes=False) as whole:  # Spark then names all columns
+        except MissingColumnError:
+            with BoundText.bind(context, statement, reads, prunes=False) as whole:  # of which Spark names similar ones
                 return whole.frame()
-
-
-class UnknownColumnError(InvalidInputError):
-    """Spark does not know a column; its view may have too few columns for it to name similar ones."""
 
 
 class TargetUse(Enum):
@@ -179,7 +251,7 @@ class BoundText:
         start, stop = self._place(error, is_whole=is_whole)
         problem = self._statement.source.problem(words, start, stop)
         is_unknown = str(getattr(error, "getCondition", str)() or "").startswith("UNRESOLVED_COLUMN")
-        return UnknownColumnError(str(problem)) if is_unknown else problem
+        return MissingColumnError(str(problem)) if is_unknown else problem
 
     def _place(self, error: PySparkException, *, is_whole: bool) -> tuple[int, int]:
         for each in error.getQueryContext() or ():
@@ -359,3 +431,54 @@ def _qualifier_edits(tree: exp.Expr, references: Sequence[Reference]) -> list[Ed
                 edits[edit.start] = edit
                 break
     return list(edits.values())
+
+
+# ---- System tables as Spark frames
+
+
+def system_frame(
+    spark: SparkSession,
+    catalog: Any,
+    table_name: str,
+    system_name: str,
+    options: Mapping[str, str] | None = None,
+    filter: Predicate | None = None,
+) -> DataFrame:
+    """A system table as a frame.
+
+    Args:
+        spark: the session.
+        catalog: an ``engine.Catalog``, or an object with one as ``catalog`` (the context of SQL statements).
+        table_name: ``db.t`` or ``db.t$branch_b``; ``sys`` or ``paimon`` for the tables of the catalog.
+        system_name: ``files``.
+        options: see ``open_system``.
+        filter: the statement's own filter; tables of lineage apply it.
+
+    Raises:
+        InvalidInputError: no such table, branch, system table or option; no such snapshot.
+    """
+    tables: Tables = getattr(catalog, "catalog", catalog)
+    mark = "." if table_name in CATALOG_DATABASES else "$"
+    return system_table_frame(spark, open_system(tables, f"{table_name}{mark}{system_name}", options), filter)
+
+
+def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate | None = None) -> DataFrame:
+    """The frame of an opened system table: the table's own rows are read by tasks, all others immediately."""
+    if read.name.table is None or read.name.system not in ROW_TABLES:
+        rows = read.to_arrow(filter=filter if read.name.is_lineage else None)
+        batches = [to_spark_batch(batch) for batch in rows.to_batches()]
+        schema = spark_schema(read.table_schema.fields)
+        if not batches:
+            return spark.createDataFrame([], schema)
+        return arrow_frame(spark, pa.Table.from_batches(batches), schema)
+    opened = open_row_table(read.files, read.name.system, read.given, None)
+    has_kinds = read.name.system in CHANGE_TABLES
+    constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if has_kinds else {}
+    frame = table_frame(spark, opened.plan, constants=constants)
+    if not has_kinds:
+        return frame
+    columns = [F.col(quoted(each)) for each in frame.columns if each != ROW_KIND_COLUMN]
+    names = [each for each in frame.columns if each != ROW_KIND_COLUMN]
+    if opened.is_packed:
+        columns = [F.array(column).alias(name) for column, name in zip(columns, names, strict=True)]
+    return frame.select(F.col(ROW_KIND_COLUMN).alias(ROW_KIND), *columns)

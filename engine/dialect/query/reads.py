@@ -13,9 +13,11 @@ from engine.dialect.scope.frame_cache import frame_key
 from engine.read.batch_plan import BatchPlan
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.frames import divided_plan, table_frame
+from engine.replacement import OldState
 from engine.request.branch_choice import SCAN_BRANCH_KEY, branch_named, of_session
 from engine.request.option_check import check_belongs
-from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, OFFSETS, PLACES
+from engine.request.read_keys import BATCH_KEYS, OFFSETS, PLACES, rows_to_change
+from engine.write.own_rows import read_by_frame
 from engine.write.row_places import placed_frame
 from filestore.options.table_options import canonical_options
 from filestore.predicate.predicate import and_all, columns_of
@@ -42,6 +44,7 @@ class StatementReads:
         """None are open yet; the context is that of the session."""
         self._context = context
         self._reads: dict[tuple[str, tuple[tuple[str, str], ...], bool], BatchRead] = {}
+        self._seen: dict[str, OldState] = {}  # by frames
 
     def open(self, name: str, options: Mapping[str, str], *, is_target: bool = False) -> BatchRead:
         """The state of a table that some options mean; the same one each time.
@@ -57,17 +60,33 @@ class StatementReads:
             log_served(self._reads[key])
         return self._reads[key]
 
-    def own_read(self, name: str) -> BatchRead | None:
+    def see(self, name: str, frame: DataFrame) -> None:
+        """Note what a frame reads of a table by views, which the text does not say.
+
+        Raises: InvalidInputError: see ``own_rows.own_snapshot_id``.
+        """
+        store = self._table(name).store
+        read_id = read_by_frame(store, frame)
+        if read_id is not None:
+            self._seen[name] = OldState(table_id=store.table_id(), snapshot_id=read_id)
+
+    def own_state(self, name: str) -> OldState | None:
         """The newest state of the written table that the statement reads; None: it reads none, or a fixed one.
 
         Rows that were computed from it are not written over what others have committed since.
         """
-        return next((read for read in self._reads.values() if read.is_newest and read.table.name == name), None)
+        read = next((read for read in self._reads.values() if read.is_newest and read.table.name == name), None)
+        seen = self._seen.get(name)
+        if read is None:
+            return seen
+        own_id = 0 if read.snapshot is None else read.snapshot.id
+        own = OldState(table_id=read.table.store.table_id(), snapshot_id=own_id)
+        return own if seen is None else min(own, seen, key=lambda state: state.snapshot_id)
 
     def own_snapshot_id(self, name: str) -> int | None:
         """The snapshot of that state; 0: the table was empty."""
-        read = self.own_read(name)
-        return None if read is None else 0 if read.snapshot is None else read.snapshot.id
+        state = self.own_state(name)
+        return None if state is None else state.snapshot_id
 
     def open_reference(
         self, text: StatementText, reference: Reference, *, ignores: Collection[str] = (), is_changed: bool = False
@@ -84,7 +103,8 @@ class StatementReads:
             InvalidInputError: points at the reference.
         """
         try:
-            options = {**self._options(text, reference, ignores), **(NEWEST_ROWS if is_changed else {})}
+            options = self._options(text, reference, ignores)
+            options = rows_to_change(options) if is_changed else options
             return self.open(reference.name, options, is_target=bool(ignores))
         except InvalidInputError as error:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error

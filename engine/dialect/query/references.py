@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from sqlglot import Token, TokenType, exp
 
@@ -13,8 +14,17 @@ from engine.dialect.scope.context import SqlContext
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.system_tables.names import CATALOG_DATABASES, is_system_name
 from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR
-from lsm.errors import InvalidInputError, MissingTableError
+from lsm.errors import InvalidInputError, MissingDatabaseError, MissingTableError
 from lsm.nearest_names import did_you_mean
+
+# fmt: off
+_CONSTANTS: Final = (
+    exp.Values, exp.Select, exp.SetOperation, exp.From, exp.Tuple, exp.Paren, exp.Alias, exp.TableAlias, exp.Identifier,
+    exp.Column, exp.Star, exp.Literal, exp.HexString, exp.Null, exp.Boolean, exp.Interval, exp.Var, exp.Neg, exp.Cast,
+    exp.DataType, exp.DataTypeParam, exp.Add, exp.Sub, exp.Mul, exp.Div,
+)
+# fmt: on
+"""Parts of a text that reads no table. A function may: of SQL it is a query, and one of Spark's may be hidden by it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +125,8 @@ def find_references(
         InvalidInputError: a name in Fluvial's catalog that is no table; names similar ones.
     """
     found: dict[int, Reference] = {}
-    written = written_table(tree)
-    for node in tree.find_all(exp.Table):
-        if not isinstance(node.this, exp.Identifier) or "start" not in node.this.meta or "span" not in node.meta:
-            continue
-        is_short = node.args.get("db") is None and node is not written
-        if is_short and (node.name.lower() in _own_names(node) or is_view(node.name)):
+    for node, is_short in _named(tree):
+        if is_short and is_view(node.name):
             continue
         try:
             name = our_name(context, node)
@@ -136,12 +142,47 @@ def find_references(
     return [found[start] for start in sorted(found)]
 
 
+def check_sources(context: SqlContext, statement: Statement, tree: exp.Expr, *, is_view: Callable[[str], bool]) -> None:
+    """Look for the tables that a change of rows, or a new table, reads by their last name alone; see above.
+
+    Raises:
+        InvalidInputError: there is no such table, view or WITH query.
+    """
+    for node, is_short in _named(tree):
+        if not (is_short and context.is_current):
+            continue
+        try:
+            known = our_name(context, node) is not None
+        except InvalidInputError:
+            known = False
+        if not known and not is_view(node.name):
+            problem = missing_table(context, context.database, node.name)
+            raise statement.source.problem(str(problem), *table_span(node)) from problem
+
+
+def _named(tree: exp.Expr) -> Iterator[tuple[exp.Table, bool]]:
+    """The names of tables in a tree that are not its own WITH queries, and whether each is short: without a place."""
+    written = written_table(tree)
+    for node in tree.find_all(exp.Table):
+        if not isinstance(node.this, exp.Identifier) or "start" not in node.this.meta or "span" not in node.meta:
+            continue
+        is_short = node.args.get("db") is None and node is not written
+        if not is_short or node.name.lower() not in _own_names(node):
+            yield node, is_short
+
+
 def written_table(tree: exp.Expr) -> exp.Expr | None:
     """What a change of rows writes, which a WITH query never hides; None: it is a query."""
     if not isinstance(tree, exp.Insert | exp.Delete | exp.Update | exp.Merge):
         return None
     found: exp.Expr = tree.this
     return found.this if isinstance(found, exp.Schema) else found
+
+
+def reads_nothing(tree: exp.Insert) -> bool:
+    """Whether the text alone says that the rows of an INSERT come from no table: by name, in a view, by a function."""
+    query = None if tree.args.get("with_") else tree.expression
+    return isinstance(query, exp.Expr) and all(isinstance(node, _CONSTANTS) for node in query.walk())
 
 
 def _parts_of(name: str) -> tuple[str, str | None]:
@@ -184,7 +225,7 @@ def missing_table(context: SqlContext, database: str, table: str) -> InvalidInpu
     """The error for a missing table, with a similar name if there is one."""
     databases = context.catalog.list_databases()
     if database not in databases:
-        return InvalidInputError(f"no such database: database={database}{did_you_mean(database, databases)}")
+        return MissingDatabaseError(f"no such database: database={database}{did_you_mean(database, databases)}")
     hint = did_you_mean(table, context.catalog.list_tables(database))
     return MissingTableError(f"no such table: table={database}.{table}{hint}")
 

@@ -36,11 +36,6 @@ class UsedCondition:
 def used_columns(text: StatementText, tree: exp.Expr, references: Sequence[Reference]) -> dict[int, Collection[str]]:
     """Names, in lower case, that may be columns of each reference; a reference that is missing uses all of its columns.
 
-    Args:
-        text: of the statement.
-        tree: of the same text.
-        references: of the tree.
-
     Returns:
         By the start of the reference.
     """

@@ -79,8 +79,7 @@ class LineageView:
         of one snapshot or barrier its neighbours.
         """
         return barrier_graph(
-            (each for each in self.sources if _is_of(each, node)),
-            (each for each in self.sinks if _is_of(each, node)),
+            (each for each in self.sources if _is_of(each, node)), (each for each in self.sinks if _is_of(each, node))
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -12,16 +12,69 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from engine.lineage.store.entities import DataLineage
+from lsm.errors import CorruptDataError
 
 METADATA: Final = sa.MetaData()
+
+
+def _odd(value: object) -> CorruptDataError:
+    return CorruptDataError(
+        f"the lineage store has a value that no job has written: value={value!r:.60} "
+        "fix='look who writes the store, delete the row there, and call repair-lineage'"
+    )
+
+
+class _Text(sa.types.TypeDecorator[str]):
+    """Texts of at most a length: SQLite stores any value in any column, and others may write its file."""
+
+    impl = sa.String
+    impl_instance: sa.String
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:
+        """Raises: CorruptDataError."""
+        if value is None or (isinstance(value, str) and len(value) <= (self.impl_instance.length or 0)):
+            return value
+        raise _odd(value)
+
+
+class _Whole(sa.types.TypeDecorator[int]):
+    """Whole numbers, likewise."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:
+        """Raises: CorruptDataError."""
+        if value is None or type(value) is int:
+            return value
+        raise _odd(value)
+
+
+class _Moment(sqlite.DATETIME):
+    """Times, likewise."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        """Raises: CorruptDataError, for each value."""
+        inner: Any = super().result_processor(dialect, coltype)
+
+        def process(value: Any) -> Any:
+            try:
+                return inner(value)
+            except (TypeError, ValueError) as error:
+                raise _odd(value) from error
+
+        return process
+
+
 # Compared by bytes, as everywhere else; three of them and a number are the maximum of a MySQL key.
 _NAME: Final = (
-    sa.String(255)
+    _Text(255)
     .with_variant(postgresql.VARCHAR(255, collation="C"), "postgresql")
     .with_variant(mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
 )
 _TIME: Final = sa.DateTime().with_variant(
-    sqlite.DATETIME(  # type: ignore[no-untyped-call]
+    _Moment(  # type: ignore[no-untyped-call]
         storage_format="%(year)04d-%(month)02d-%(day)02d %(hour)02d:%(minute)02d:%(second)02d",
         regexp=r"(\d+)-(\d+)-(\d+) (\d+):(\d+):(\d+)",
     ),
@@ -45,7 +98,7 @@ def _table_lineage(name: str) -> sa.Table:
         _key("database"),
         _key("table"),
         _column("create_time", _TIME),
-        sa.Column("stated", sa.String(64), nullable=False, server_default=""),  # older processes do not give it
+        sa.Column("stated", _Text(64), nullable=False, server_default=""),  # older processes do not give it
     )
     sa.Index(f"{name}_by_table", table.c.database, table.c.table)
     return table
@@ -55,17 +108,17 @@ def _data_lineage(name: str) -> sa.Table:
     table = sa.Table(
         name,
         METADATA,
-        _key("row_key", sa.String(32)),  # of everything that distinguishes rows, which is too long for a key
+        _key("row_key", _Text(32)),  # of everything that distinguishes rows, which is too long for a key
         _column("job"),
-        _column("barrier_id", sa.BigInteger),
+        _column("barrier_id", _Whole),
         _column("database"),
         _column("table"),
-        _column("snapshot_id", sa.BigInteger),
+        _column("snapshot_id", _Whole),
         _column("create_time", _TIME),
         _column("run"),
-        _column("table_id", sa.String(64)),
+        _column("table_id", _Text(64)),
         _column("identity"),
-        _column("moment_ms", sa.BigInteger),
+        _column("moment_ms", _Whole),
     )
     sa.Index(f"{name}_by_snapshot", table.c.database, table.c.table, table.c.snapshot_id)
     sa.Index(f"{name}_by_barrier", table.c.job, table.c.barrier_id, table.c.run)
@@ -90,18 +143,18 @@ JOB_STARTUP: Final = sa.Table(
     _key("job"),
     _key("database"),
     _key("table"),
-    _column("snapshot_id", sa.BigInteger),
+    _column("snapshot_id", _Whole),
     sa.Column("start", _NAME, nullable=False, server_default=""),  # older processes do not give it
 )
-OWNER: Final = sa.Table("fluvial_catalog", METADATA, _key("id", sa.Integer), _column("catalog_id", sa.String(64)))
+OWNER: Final = sa.Table("fluvial_catalog", METADATA, _key("id", sa.Integer), _column("catalog_id", _Text(64)))
 """One row: the catalog that owns the tables."""
 CHECKED: Final = sa.Table(
     "fluvial_checked",
     METADATA,
     _key("database"),
     _key("table"),
-    _key("table_id", sa.String(64)),
-    _column("snapshot_id", sa.BigInteger),
+    _key("table_id", _Text(64)),
+    _column("snapshot_id", _Whole),
     _column("identity"),
 )
 """For each table, up to which of its snapshots the rows were compared with the snapshot files."""

@@ -18,7 +18,7 @@ from engine.lineage.lineage import Lineage, merged_lineage
 from engine.lineage.origins import CommitOrigin, newest_reads
 from engine.lineage.store.entities import DataLineage, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
-from engine.lineage.store.sql_copy import as_sql
+from engine.lineage.store.sql_copy import as_sql, sql_copy
 from engine.lineage.truth.commit_records import CommitPlace, commit_records, origin_at
 from engine.lineage.truth.corrections import GONE, CheckedTable, Corrections, Counts
 from engine.lineage.truth.tables_now import ListedTables, TableNow, TablesNow
@@ -39,6 +39,16 @@ def checked_meta(lineage: Lineage, catalog: ListedTables) -> Iterator[JdbcLineag
     """
     lineage.replay()
     with as_sql(lineage.meta) as meta:
+        check_tables(lineage, meta, TablesNow.of(catalog))
+        yield meta
+
+
+@contextmanager
+def checked_copy(lineage: Lineage, catalog: ListedTables) -> Iterator[JdbcLineageMeta]:
+    """As ``checked_meta``, on a copy that lasts for the block: store and queue stay as they are."""
+    with sql_copy(lineage.meta) as meta:
+        for records in lineage.queued():
+            meta.store(records)
         check_tables(lineage, meta, TablesNow.of(catalog))
         yield meta
 

@@ -83,13 +83,7 @@ def commit_records(place: CommitPlace, snapshot: Snapshot, origin: CommitOrigin)
 
 
 def barrier_reads(place: CommitPlace, origin: CommitOrigin, *, moment_ms: int) -> tuple[DataLineage, ...]:
-    """The rows of what a barrier has read in the catalog of a table.
-
-    Args:
-        place: the table.
-        origin: the barrier.
-        moment_ms: when.
-    """
+    """The rows of what a barrier has read in the catalog of a table."""
     return tuple(
         DataLineage(
             origin.job,

@@ -54,6 +54,15 @@ __all__: list[str] = ["procedures"]
 __all__ += engine.__all__
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Show rows, snapshots and plans as tables in a notebook: ``%load_ext fluvial``.
+
+    Args:
+        shell: of IPython, which calls this.
+    """
+    import_module("engine.drawing.notebook").add_pictures(shell)
+
+
 def __getattr__(name: str) -> Any:
     if name == "procedures":
         return import_module("engine.procedures")

@@ -7,18 +7,12 @@ import pyarrow as pa
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
 from filestore.analysis.analysis import analyze as analyze_files
+from filestore.types.data_types import parse_columns
 
-_COLUMNS: Final = pa.schema(
-    [
-        pa.field("column", pa.string()),  # null: the table
-        pa.field("row_count", pa.int64(), nullable=False),
-        pa.field("null_count", pa.int64()),
-        pa.field("distinct_count", pa.int64()),
-        pa.field("min", pa.string()),
-        pa.field("max", pa.string()),
-        pa.field("average_length", pa.int64()),
-        pa.field("max_length", pa.int64()),
-    ]
+_COLUMNS: Final = parse_columns(
+    "column string?, "  # null: the table
+    "row_count int64, null_count int64?, distinct_count int64?, min string?, max string?, average_length int64?, "
+    "max_length int64?"
 )
 ALL_COLUMNS: Final = "*"
 

@@ -11,20 +11,14 @@ from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import compact_buckets, pick_tasks
 from filestore.maintenance.partitions import path_of
 from filestore.scan.live_files import LiveFiles
+from filestore.types.data_types import parse_columns
 
 OrderStrategy = Literal["order", "zorder", "hilbert"]
 
-_CLUSTERED: Final = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("row_count", pa.int64(), nullable=False),
-        pa.field("files_before", pa.int64(), nullable=False),
-        pa.field("size_before_bytes", pa.int64(), nullable=False),
-        pa.field("files_after", pa.int64()),  # null, like the following: dry run
-        pa.field("size_after_bytes", pa.int64()),
-        pa.field("snapshot_id", pa.int64()),
-    ]
+_CLUSTERED: Final = parse_columns(
+    "partition string, bucket int32, row_count int64, files_before int64, size_before_bytes int64, "
+    "files_after int64?, "  # null, like the following: dry run
+    "size_after_bytes int64?, snapshot_id int64?"
 )
 
 

@@ -15,30 +15,16 @@ from filestore.compact.compactor import CompactionLimits, compact_buckets
 from filestore.maintenance.partitions import list_partitions, partition_predicate, path_of, select_partitions
 from filestore.scan.live_files import BucketKey
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 from lsm.errors import FluvialError, InvalidInputError
 
 Strategy = Literal["minor", "full"]
 
-_BUCKETS: Final = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("files_before", pa.int64(), nullable=False),
-        pa.field("files_after", pa.int64(), nullable=False),
-        pa.field("size_before_bytes", pa.int64(), nullable=False),
-        pa.field("size_after_bytes", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-    ]
+_BUCKETS: Final = parse_columns(
+    "partition string, bucket int32, files_before int64, files_after int64, size_before_bytes int64, "
+    "size_after_bytes int64, snapshot_id int64"
 )
-_TABLES: Final = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("buckets", pa.int64(), nullable=False),
-        pa.field("files_before", pa.int64(), nullable=False),
-        pa.field("files_after", pa.int64(), nullable=False),
-        pa.field("error", pa.string()),
-    ]
-)
+_TABLES: Final = parse_columns("table string, buckets int64, files_before int64, files_after int64, error string?")
 
 
 @procedure(_BUCKETS, aliases={"strategy": "order_strategy"})

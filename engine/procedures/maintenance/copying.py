@@ -14,17 +14,13 @@ from engine.write.batch_target import write_locally
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.schema.schema_store import ROOT_KEYS
 from filestore.table import FileTable
+from filestore.types.data_types import parse_columns
 from lsm.undo import undoing
 
 _OWN_KEYS: Final = OWN_LOG_KEYS | {*ROOT_KEYS}
 
-_COPIED: Final = pa.schema(
-    [
-        pa.field("source_table", pa.string(), nullable=False),
-        pa.field("target_table", pa.string(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: there were no rows
-    ]
+_COPIED: Final = parse_columns(
+    "source_table string, target_table string, rows int64, snapshot_id int64?"  # null: there were no rows
 )
 
 

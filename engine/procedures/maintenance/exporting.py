@@ -17,21 +17,14 @@ from filestore.export.result import Exported, ExportPlace
 from filestore.io.file_io import SystemClock
 from filestore.options.catalog_options import CatalogOptions
 from filestore.table import TableRead
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 
 Format = Literal["delta", "iceberg", "parquet"]
-_EXPORTED: Final = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("format", pa.string(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: the table is empty
-        pa.field("written", pa.int64(), nullable=False),
-        pa.field("kept", pa.int64(), nullable=False),
-        pa.field("removed", pa.int64(), nullable=False),
-        pa.field("deleted", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64()),  # null: dry run
-        pa.field("size_bytes", pa.int64()),
-    ]
+_EXPORTED: Final = parse_columns(
+    "path string, format string, snapshot_id int64?, "  # null: the table is empty
+    "written int64, kept int64, removed int64, deleted int64, rows int64?, "  # null: dry run
+    "size_bytes int64?"
 )
 
 

@@ -12,14 +12,9 @@ from engine.table import Table
 from filestore.evolution.stored_login import find_logins, remove_logins
 from filestore.refs.live_references import branch_names
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 
-_CLEANED: Final = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("options", pa.string(), nullable=False),
-    ]
-)
+_CLEANED: Final = parse_columns("table string, file string, options string")
 
 
 def _of_all(catalog: Catalog, dry_run: bool = False) -> pa.Table:

@@ -19,40 +19,26 @@ from filestore.layout.log_key import make_log_key, note_places, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from filestore.types.data_types import parse_columns
 from lsm.errors import ConflictError, InvalidInputError
 from lsm.undo import undoing_unless_visible
 
-_RESET: Final = pa.schema(
-    [
-        pa.field("former_topic", pa.string()),  # null: the table had no log
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("topic_id", pa.string(), nullable=False),
-        pa.field("buckets", pa.int32(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        pa.field("former_is_deleted", pa.bool_(), nullable=False),
-    ]
+_RESET: Final = parse_columns(
+    "former_topic string?, "  # null: the table had no log
+    "topic string, topic_id string, buckets int32, schema_id int64, former_is_deleted bool"
 )
-_SIGNED: Final = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),  # the file log-key/<key>
-        pa.field("is_new", pa.bool_(), nullable=False),
-    ]
+_SIGNED: Final = parse_columns(
+    "topic string, key string, "  # the file log-key/<key>
+    "is_new bool"
 )
-_ADOPTED: Final = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("original", pa.string()),  # null: the table was no copy
-        pa.field("directory", pa.string(), nullable=False),
-    ]
+_ADOPTED: Final = parse_columns(
+    "topic string, original string?, "  # null: the table was no copy
+    "directory string"
 )
-_SYNCED: Final = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("wants_changes", pa.bool_(), nullable=False),  # log.overwrite=changes
-        pa.field("snapshot_id", pa.int64()),  # null: the table has none
-        pa.field("missing_snapshot_id", pa.int64()),  # null: the topic has every change of the table
-    ]
+_SYNCED: Final = parse_columns(
+    "topic string, wants_changes bool, "  # log.overwrite=changes
+    "snapshot_id int64?, "  # null: the table has none
+    "missing_snapshot_id int64?"  # null: the topic has every change of the table
 )
 
 

@@ -25,21 +25,15 @@ from filestore.datafile.external_files import (
 from filestore.io.object_store import is_object_path
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.rules import CHECK_PREFIX
-from filestore.types.data_types import DataField, data_type_of, parse_data_type
+from filestore.types.data_types import DataField, data_type_of, parse_columns, parse_data_type
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError, OutcomeUnknownError
 from lsm.secret_names import without_value
 from lsm.undo import undoing
 
-_MIGRATED: Final = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("way", pa.string(), nullable=False),  # taken unchanged, or rewritten
-        pa.field("snapshot_id", pa.int64()),  # null: dry run
-    ]
+_MIGRATED: Final = parse_columns(
+    "file string, partition string, rows int64, size_bytes int64, way string, "  # taken unchanged, or rewritten
+    "snapshot_id int64?"  # null: dry run
 )
 _TAKEN, _WRITTEN = "taken", "written"
 

@@ -18,22 +18,15 @@ from filestore.maintenance.partitions import (
     select_partitions,
 )
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 
 SUCCESS_FILE: Final = "_SUCCESS"
 
-_DROPPED: Final = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("files", pa.int64(), nullable=False),
-        pa.field("rows_in_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: dry run
-    ]
+_DROPPED: Final = parse_columns(
+    "partition string, files int64, rows_in_files int64, size_bytes int64, snapshot_id int64?"  # null: dry run
 )
-_DONE: Final = pa.schema(
-    [pa.field("partition", pa.string(), nullable=False), pa.field("path", pa.string(), nullable=False)]
-)
+_DONE: Final = parse_columns("partition string, path string")
 
 
 @procedure(_DROPPED)

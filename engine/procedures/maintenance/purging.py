@@ -18,19 +18,17 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.savepoints import delete_savepoint
 from filestore.tag.tags import delete_tag, keeps_merge, read_tag
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 from lsm.nearest_names import some_text
 
 _MANY: Final = 2**62
 _NEWEST_ONLY: Final = Retention(min_count=1, max_count=1, age_ms=0, limit=_MANY)
 
-_PURGED: Final = pa.schema(
-    [
-        pa.field("what", pa.string(), nullable=False),  # rows, consumer, changelog, savepoint, tag, snapshot
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("files", pa.int64(), nullable=False),  # freed data and changelog files; of rows: files that have them
-        pa.field("size_bytes", pa.int64(), nullable=False),
-    ]
+_PURGED: Final = parse_columns(
+    "what string, "  # rows, consumer, changelog, savepoint, tag, snapshot
+    "name string, files int64, "  # freed data and changelog files; of rows: files that have them
+    "size_bytes int64"
 )
 Row = dict[str, Any]
 

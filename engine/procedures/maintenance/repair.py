@@ -29,36 +29,17 @@ from filestore.options.table.common import DAY_MS
 from filestore.refs.savepoint_files import Savepoint
 from filestore.table_store import TableStore
 from filestore.tag.savepoints import renew_tags
+from filestore.types.data_types import parse_columns
 from logstore.log.marker import read_tail
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
 _PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY, TURNS_DIRECTORY)
 
-_FILES: Final = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("modified", pa.string(), nullable=False),
-    ]
-)
-_FINDINGS: Final = pa.schema(
-    [
-        pa.field("check", pa.string(), nullable=False),
-        pa.field("subject", pa.string(), nullable=False),
-        pa.field("problem", pa.string(), nullable=False),
-    ]
-)
-_REPAIRS: Final = pa.schema(
-    [
-        pa.field("action", pa.string(), nullable=False),
-        pa.field("subject", pa.string(), nullable=False),
-        pa.field("detail", pa.string(), nullable=False),
-    ]
-)
-_EARLIEST: Final = pa.schema(
-    [pa.field("previous_snapshot_id", pa.int64()), pa.field("current_snapshot_id", pa.int64(), nullable=False)]
-)
+_FILES: Final = parse_columns("path string, size_bytes int64, modified string")
+_FINDINGS: Final = parse_columns("check string, subject string, problem string")
+_REPAIRS: Final = parse_columns("action string, subject string, detail string")
+_EARLIEST: Final = parse_columns("previous_snapshot_id int64?, current_snapshot_id int64")
 
 
 @procedure(_FILES)

@@ -22,57 +22,29 @@ from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.versions import Version, find_version
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.snapshot import Snapshot
+from filestore.types.data_types import parse_columns
 from lsm.errors import ConflictError, InvalidInputError
 
 _FULL_MERGE: Final = {"manifest.full-compaction-threshold-size": "0 b"}
 
-_MANIFESTS: Final = pa.schema(
-    [
-        pa.field("manifests_before", pa.int64(), nullable=False),
-        pa.field("manifests_after", pa.int64(), nullable=False),
-        pa.field("size_before_bytes", pa.int64(), nullable=False),
-        pa.field("size_after_bytes", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-    ]
+_MANIFESTS: Final = parse_columns(
+    "manifests_before int64, manifests_after int64, size_before_bytes int64, size_after_bytes int64, snapshot_id int64"
 )
-_INDEXED: Final = pa.schema(
-    [
-        pa.field("written_partitions", pa.int64(), nullable=False),
-        pa.field("written_indexes", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: every file had its index
-    ]
+_INDEXED: Final = parse_columns(
+    "written_partitions int64, written_indexes int64, snapshot_id int64?"  # null: every file had its index
 )
-_LOST: Final = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("rows_in_file", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: dry run
-    ]
+_LOST: Final = parse_columns(
+    "path string, rows_in_file int64, snapshot_id int64?"  # null: dry run
 )
-_LOST_MANIFESTS: Final = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("files_added", pa.int64()),  # null: unknown for a list
-        pa.field("files_taken_away", pa.int64()),
-        pa.field("snapshot_id", pa.int64()),  # null: dry run
-    ]
+_LOST_MANIFESTS: Final = parse_columns(
+    "path string, files_added int64?, "  # null: unknown for a list
+    "files_taken_away int64?, snapshot_id int64?"  # null: dry run
 )
-RESTORED: Final = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("previous_snapshot_id", pa.int64(), nullable=False),
-        pa.field("restored_snapshot_id", pa.int64(), nullable=False),
-        pa.field("current_snapshot_id", pa.int64(), nullable=False),
-    ]
+RESTORED: Final = parse_columns(
+    "partition string, previous_snapshot_id int64, restored_snapshot_id int64, current_snapshot_id int64"
 )
-_RESCALED: Final = pa.schema(
-    [
-        pa.field("bucket_before", pa.int32(), nullable=False),
-        pa.field("bucket_after", pa.int32(), nullable=False),
-        pa.field("partitions", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),
-        pa.field("schema_id", pa.int64()),
-    ]
+_RESCALED: Final = parse_columns(
+    "bucket_before int32, bucket_after int32, partitions int64, snapshot_id int64?, schema_id int64?"
 )
 
 

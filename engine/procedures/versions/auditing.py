@@ -9,17 +9,11 @@ from engine.table import Table
 from engine.versions.audit import publish
 from engine.versions.branches import delete_branch
 from engine.write.log_sync import follow_overwrite
+from filestore.types.data_types import parse_columns
 
-_PUBLISHED: Final = pa.schema(
-    [
-        pa.field("branch", pa.string(), nullable=False),
-        pa.field("expectations", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),
-        pa.field("buckets", pa.int64(), nullable=False),
-        pa.field("files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("branch_deleted", pa.bool_(), nullable=False),
-    ]
+_PUBLISHED: Final = parse_columns(
+    "branch string, expectations int64, snapshot_id int64?, buckets int64, files int64, size_bytes int64, "
+    "branch_deleted bool"
 )
 
 

@@ -11,50 +11,20 @@ from engine.table import Table
 from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.key_places import KeyConflict
 from filestore.refs.live_references import branch_names
+from filestore.types.data_types import parse_columns
 
 _NAME: Final = {"name": "branch"}
 
-_BRANCHES: Final = pa.schema(
-    [
-        pa.field("branch", pa.string(), nullable=False),
-        pa.field("tag_name", pa.string()),
-        pa.field("tagged_snapshot_id", pa.int64()),
-    ]
+_BRANCHES: Final = parse_columns("branch string, tag_name string?, tagged_snapshot_id int64?")
+_DELETED: Final = pa.schema([*_BRANCHES, *parse_columns("data_files int64, metadata_files int64, size_bytes int64")])
+_MERGED: Final = parse_columns(
+    "branch string, snapshot_id int64?, buckets int64, files int64, size_bytes int64, conflicts int64, "
+    "schema_changes string?, "  # of main's columns; null: none
+    "key string?, base_row string?, main_row string?, branch_row string?"
 )
-_DELETED: Final = pa.schema(
-    [
-        *_BRANCHES,
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("metadata_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-    ]
-)
-_MERGED: Final = pa.schema(
-    [
-        pa.field("branch", pa.string(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),
-        pa.field("buckets", pa.int64(), nullable=False),
-        pa.field("files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("conflicts", pa.int64(), nullable=False),
-        pa.field("schema_changes", pa.string()),  # of main's columns; null: none
-        pa.field("key", pa.string()),
-        pa.field("base_row", pa.string()),
-        pa.field("main_row", pa.string()),
-        pa.field("branch_row", pa.string()),
-    ]
-)
-_FORWARDED: Final = pa.schema(
-    [pa.field("snapshot_id", pa.int64(), nullable=False), pa.field("is_published", pa.bool_(), nullable=False)]
-)
-_REPLACED: Final = pa.schema(
-    [
-        pa.field("main_branch", pa.string(), nullable=False),
-        pa.field("dropped_branch", pa.string(), nullable=False),
-        pa.field("dropped_snapshots", pa.int64(), nullable=False),
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-    ]
+_FORWARDED: Final = parse_columns("snapshot_id int64, is_published bool")
+_REPLACED: Final = parse_columns(
+    "main_branch string, dropped_branch string, dropped_snapshots int64, data_files int64, size_bytes int64"
 )
 
 

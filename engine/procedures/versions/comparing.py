@@ -6,17 +6,11 @@ import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
+from filestore.types.data_types import parse_columns
 
-_DIFFERENCE: Final = pa.schema(
-    [
-        pa.field("what", pa.string(), nullable=False),  # rows, or column
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("inserted", pa.int64()),
-        pa.field("deleted", pa.int64()),
-        pa.field("updated", pa.int64()),
-        pa.field("changed_values", pa.int64()),
-        pa.field("change", pa.string()),
-    ]
+_DIFFERENCE: Final = parse_columns(
+    "what string, "  # rows, or column
+    "name string, inserted int64?, deleted int64?, updated int64?, changed_values int64?, change string?"
 )
 
 

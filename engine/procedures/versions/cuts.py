@@ -16,35 +16,16 @@ from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.maintenance.rewriting import restore
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 
-_CUT: Final = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("tag_name", pa.string(), nullable=False),
-        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
-        pa.field("commit_time", pa.string(), nullable=False),
-        pa.field("commit_user", pa.string()),
-        pa.field("batch_id", pa.int64()),
-    ]
+_CUT: Final = parse_columns(
+    "table string, tag_name string, tagged_snapshot_id int64, commit_time string, commit_user string?, batch_id int64?"
 )
-_ROLLED_BACK: Final = pa.schema(
-    [
-        pa.field("table", pa.string(), nullable=False),
-        pa.field("previous_snapshot_id", pa.int64(), nullable=False),
-        pa.field("restored_snapshot_id", pa.int64(), nullable=False),
-        pa.field("current_snapshot_id", pa.int64(), nullable=False),
-        pa.field("partitions", pa.int64(), nullable=False),
-    ]
+_ROLLED_BACK: Final = parse_columns(
+    "table string, previous_snapshot_id int64, restored_snapshot_id int64, current_snapshot_id int64, partitions int64"
 )
-_REWOUND: Final = pa.schema(
-    [
-        pa.field("directory", pa.string(), nullable=False),
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("old_query_id", pa.string(), nullable=False),
-        pa.field("batch_id", pa.int64(), nullable=False),
-    ]
-)
+_REWOUND: Final = parse_columns("directory string, query_id string, old_query_id string, batch_id int64")
 
 
 @procedure(_CUT)

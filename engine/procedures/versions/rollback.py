@@ -12,22 +12,14 @@ from engine.table_versions import roll_back_to
 from filestore.maintenance.rollback import RollbackPlan
 from filestore.refs.versions import Version, before_watermark, find_version, parse_version
 from filestore.snapshot.snapshot import Snapshot
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 
-_GONE: Final = pa.schema(
-    [
-        pa.field("kind", pa.string(), nullable=False),  # snapshot, tag or changelog
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("commit_user", pa.string(), nullable=False),
-        pa.field("commit_time", pa.string(), nullable=False),
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("metadata_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("previous_snapshot_id", pa.int64(), nullable=False),
-        pa.field("current_snapshot_id", pa.int64(), nullable=False),
-        pa.field("objections", pa.string()),  # why it is refused without force; null: it is not
-    ]
+_GONE: Final = parse_columns(
+    "kind string, "  # snapshot, tag or changelog
+    "name string, snapshot_id int64, commit_user string, commit_time string, data_files int64, metadata_files int64, "
+    "size_bytes int64, previous_snapshot_id int64, current_snapshot_id int64, "
+    "objections string?"  # why it is refused without force; null: it is not
 )
 
 

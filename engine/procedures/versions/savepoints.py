@@ -13,36 +13,18 @@ from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.refs.savepoint_files import Savepoint, read_savepoint
 from filestore.scan.live_files import LiveFiles
+from filestore.types.data_types import parse_columns
 
 _ID: Final = {"id": "savepoint"}
 
-_SAVED: Final = pa.schema(
-    [
-        pa.field("savepoint_id", pa.int64(), nullable=False),
-        pa.field("saved_snapshot_id", pa.int64(), nullable=False),
-        pa.field("save_time", pa.string(), nullable=False),
-        pa.field("record_count", pa.int64(), nullable=False),
-        pa.field("sorted_runs", pa.int64(), nullable=False),
-        pa.field("checkpoints", pa.int64(), nullable=False),
-    ]
+_SAVED: Final = parse_columns(
+    "savepoint_id int64, saved_snapshot_id int64, save_time string, record_count int64, sorted_runs int64, "
+    "checkpoints int64"
 )
-_DELETED: Final = pa.schema(
-    [
-        pa.field("savepoint_id", pa.int64(), nullable=False),
-        pa.field("saved_snapshot_id", pa.int64(), nullable=False),
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("metadata_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-    ]
+_DELETED: Final = parse_columns(
+    "savepoint_id int64, saved_snapshot_id int64, data_files int64, metadata_files int64, size_bytes int64"
 )
-_CHECKPOINT: Final = pa.schema(
-    [
-        pa.field("directory", pa.string(), nullable=False),
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("saved_query_id", pa.string(), nullable=False),
-        pa.field("batch_id", pa.int64(), nullable=False),
-    ]
-)
+_CHECKPOINT: Final = parse_columns("directory string, query_id string, saved_query_id string, batch_id int64")
 
 
 @procedure(_SAVED)

@@ -15,28 +15,19 @@ from filestore.maintenance.snapshot_expiry import ExpiryStep
 from filestore.maintenance.snapshot_expiry import expire_snapshots as expire
 from filestore.snapshot.retention import Retention
 from filestore.table_store import TableStore
+from filestore.types.data_types import parse_columns
 
 _MANY: Final = 2**62
 _AT_ONCE: Final = 1000
 """Snapshots for which tags and branches are read once."""
 
-_EXPIRED: Final = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("commit_time", pa.string(), nullable=False),
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("changelog_files", pa.int64(), nullable=False),
-        pa.field("metadata_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),  # of data and changelog files
-    ]
+_EXPIRED: Final = parse_columns(
+    "snapshot_id int64, commit_time string, data_files int64, changelog_files int64, metadata_files int64, "
+    "size_bytes int64"  # of data and changelog files
 )
-_CHANGELOGS: Final = pa.schema(
-    [
-        pa.field("changelog_id", pa.int64(), nullable=False),  # that of its snapshot
-        pa.field("commit_time", pa.string(), nullable=False),
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("metadata_files", pa.int64(), nullable=False),
-    ]
+_CHANGELOGS: Final = parse_columns(
+    "changelog_id int64, "  # that of its snapshot
+    "commit_time string, data_files int64, metadata_files int64"
 )
 
 

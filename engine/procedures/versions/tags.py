@@ -13,33 +13,18 @@ from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
 from filestore.tag.automatic_tags import create_due_tags
 from filestore.tag.tags import DeletedTag, Tag
+from filestore.types.data_types import parse_columns
 from lsm.errors import InvalidInputError
 
 _NAME: Final = {"name": "tag"}
 
-_TAGS: Final = pa.schema(
-    [
-        pa.field("tag_name", pa.string(), nullable=False),
-        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
-        pa.field("commit_time", pa.string(), nullable=False),
-        pa.field("time_retained_ms", pa.int64()),
-    ]
+_TAGS: Final = parse_columns("tag_name string, tagged_snapshot_id int64, commit_time string, time_retained_ms int64?")
+_AUTOMATIC: Final = parse_columns(
+    "tag_name string, action string, "  # made or deleted
+    "tagged_snapshot_id int64?"
 )
-_AUTOMATIC: Final = pa.schema(
-    [
-        pa.field("tag_name", pa.string(), nullable=False),
-        pa.field("action", pa.string(), nullable=False),  # made or deleted
-        pa.field("tagged_snapshot_id", pa.int64()),
-    ]
-)
-_DELETED: Final = pa.schema(
-    [
-        pa.field("tag_name", pa.string(), nullable=False),
-        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
-        pa.field("data_files", pa.int64(), nullable=False),
-        pa.field("metadata_files", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-    ]
+_DELETED: Final = parse_columns(
+    "tag_name string, tagged_snapshot_id int64, data_files int64, metadata_files int64, size_bytes int64"
 )
 
 

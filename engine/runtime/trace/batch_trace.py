@@ -98,9 +98,7 @@ def batch_trace(steps: Iterable[TimedStep], *, table: str | None = None, batch: 
     Raises:
         InvalidInputError: there is no such batch; names those that there are.
     """
-    by_batch: dict[tuple[str, int], list[TimedStep]] = defaultdict(list)
-    for each in steps:
-        by_batch[each.table, each.batch].append(each)
+    by_batch = _by_batch(steps)
     wanted = {key: found for key, found in by_batch.items() if table in (None, key[0]) and batch in (None, key[1])}
     done = {key: end for key, found in wanted.items() if (end := _end_us(found)) is not None}
     if not done:
@@ -109,6 +107,21 @@ def batch_trace(steps: Iterable[TimedStep], *, table: str | None = None, batch: 
         )
     chosen = max(done, key=lambda key: done[key])
     return _traced(*chosen, sorted(wanted[chosen], key=lambda each: each.at_us))
+
+
+def newest_traces(steps: Iterable[TimedStep], last: int) -> list[BatchTrace]:
+    """The newest micro-batches of a trace that are done, newest first, at most ``last``; () where none is done."""
+    by_batch = _by_batch(steps)
+    done = {key: end for key, found in by_batch.items() if (end := _end_us(found)) is not None}
+    newest = sorted(done, key=lambda key: -done[key])[:last]
+    return [_traced(*key, sorted(by_batch[key], key=lambda each: each.at_us)) for key in newest]
+
+
+def _by_batch(steps: Iterable[TimedStep]) -> dict[tuple[str, int], list[TimedStep]]:
+    found: dict[tuple[str, int], list[TimedStep]] = defaultdict(list)
+    for each in steps:
+        found[each.table, each.batch].append(each)
+    return found
 
 
 def _known(batches: Iterable[tuple[str, int]]) -> str:

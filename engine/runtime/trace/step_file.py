@@ -22,6 +22,7 @@ from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 TRIGGER: Final = "trigger"
 _SUFFIX: Final = ".steps.jsonl"
+_NEWEST_FILES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +103,12 @@ def _append(path: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-def read_steps(directory: str) -> Iterator[TimedStep]:
+def read_steps(directory: str, *, last_bytes: int | None = None) -> Iterator[TimedStep]:
     """All lines of a directory, in no order; a last line that was cut off is left out.
+
+    Args:
+        directory: of the trace.
+        last_bytes: only the lines in so many bytes at the end of each of the eight newest files; None: all of all.
 
     Raises:
         InvalidInputError: there is no such directory, or nothing was traced to it.
@@ -113,9 +118,11 @@ def read_steps(directory: str) -> Iterator[TimedStep]:
     paths = sorted(Path(directory).glob(f"*{_SUFFIX}"))
     if not paths:
         raise InvalidInputError(f"no trace: directory={directory} fix='run with trace.directory={directory}'")
+    if last_bytes is not None:
+        paths = sorted(paths, key=_time_ns)[-_NEWEST_FILES:]
     for path in paths:
         try:
-            lines = path.read_bytes().splitlines(keepends=True)
+            lines = _lines(path, last_bytes)
         except OSError as error:
             raise UnavailableError(f"a trace cannot be read: file={path} reason={error.strerror}") from error
         for number, line in enumerate(lines, start=1):
@@ -125,3 +132,19 @@ def read_steps(directory: str) -> Iterator[TimedStep]:
                 yield TimedStep(**json.loads(line))
             except (TypeError, ValueError) as error:
                 raise CorruptDataError(f"a line of a trace is no step: file={path} line={number}") from error
+
+
+def _time_ns(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
+def _lines(path: Path, last_bytes: int | None) -> list[bytes]:
+    """Lines with their ends, from the first whole one of the last bytes on. Raises: OSError."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = 0 if last_bytes is None else max(0, size - last_bytes)
+        file.seek(max(0, start - 1))
+        lines = file.read().splitlines(keepends=True)
+    return lines[1:] if start else lines

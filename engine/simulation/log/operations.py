@@ -3,9 +3,8 @@
 Each batch has a row in both buckets, so that its log has two transactions and may end between them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -19,8 +18,7 @@ from engine.simulation.model import Effect, unchanged
 from engine.simulation.operations import TABLE, LogRead, Session, SimulatedOperation, arrow_rows
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.write.batch_part import BatchSpec, BucketResult, write_part
-from engine.write.session import LocalRunner, Upkeep, WriteSession
+from engine.write.session import KeepingRunner, Upkeep, WriteSession
 from filestore.hashing.buckets import bucket_ids
 from filestore.types.data_types import parse_data_type
 from logstore.kafka.clients import ErrorNotes
@@ -106,13 +104,6 @@ def _stream(user: str | None, batch: int, rows: Mapping[int, int]) -> Callable[[
     return run
 
 
-class _Keeping(LocalRunner):
-    """As a worker that has every batch."""
-
-    def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
-        return write_part(replace(spec, keeps_writers=True), rows)
-
-
 def _keep(number: int) -> Callable[[Session], object]:
     def run(session: Session) -> object:
         given = {"write-only": "true", **({"log.on-orphan-batch": "adopt"} if session.is_repair else {})}
@@ -126,7 +117,7 @@ def _keep(number: int) -> Callable[[Session], object]:
 
 def _writing(session: Session, user: str, options: WriterOptions, upkeep: Upkeep) -> WriteSession[Any]:
     return WriteSession(
-        session.table(), _Keeping(), commit_user=user, options=options, upkeep=upkeep, origin=lambda *_: None
+        session.table(), KeepingRunner(), commit_user=user, options=options, upkeep=upkeep, origin=lambda *_: None
     )
 
 

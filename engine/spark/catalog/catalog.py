@@ -9,27 +9,175 @@ from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
 from engine.replacement import Replacement, WantedTable
-from engine.spark.catalog.changelog import ChangelogProxy, changes_request
+from engine.request.read_keys import BATCH_KEYS, CHANGES_OPTION, STREAM_KEYS
 from engine.spark.catalog.planned.table_changes import BYTES_COLLATION, COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
 from engine.spark.catalog.table import StagedTableProxy, TableProxy
-from engine.spark.catalog.travel import STATE_KEYS, travel_options
-from engine.spark.changes_reader import columns_of_changes
+from engine.spark.changes_reader import COMMIT_VERSION, ChangesRequest, columns_of_changes, own_options
 from engine.spark.data_source import FORMAT_NAME
+from engine.spark.read_options import spelled_options
+from engine.spark_internals.catalog import SparkInside
 from engine.system_tables.catalog_tables import shown_databases
-from engine.system_tables.names import has_database, is_system_table
+from engine.system_tables.names import has_namespace, is_system_table
 from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_spark
 from filestore.catalog.catalog import DEFAULT_DATABASE
+from filestore.diff.version_range import Bound
+from filestore.layout.branch_names import split_branch
 from filestore.options.log_place import BUCKET_KEY
 from filestore.schema.schema_store import PATH_KEY
 from lsm.errors import InvalidInputError
+
+# ---- ``CHANGES`` and ``.changes()``: what Spark asks a catalog for a table's changes by, as options of the source
+
+
+_NONE: Final = "NONE"
+_NET: Final = "NET_CHANGES"
+
+
+class ChangelogProxy(Proxy):
+    """The changes of one table between two bounds. They are exact, so Spark has only net changes to compute."""
+
+    def __init__(
+        self,
+        session: CatalogSession,
+        name: str,
+        columns: StructType,
+        keys: Sequence[str],
+        place: Mapping[str, str],
+        request: ChangesRequest,
+    ) -> None:
+        """The changes of a table, with these columns; ``keys``: the primary key, () for none."""
+        super().__init__(session.inside)
+        self._name = name
+        self._columns = columns
+        self._keys = keys
+        self._options = {**place, CHANGES_OPTION: request.to_option()}
+
+    # ---- what Spark calls
+
+    def name(self) -> str:
+        """Implements ``name`` of Spark's interface."""
+        return f"{self._name} changes"
+
+    @called
+    def columns(self) -> Any:
+        """Implements ``columns`` of Spark's interface."""
+        return self.inside.columns(self.inside.struct(self._columns))
+
+    def containsCarryoverRows(self) -> bool:
+        """Spark's: rows that are only rewritten are left out already."""
+        return False
+
+    def containsIntermediateChanges(self) -> bool:
+        """Spark's: a row of a key may change in several versions; without a key rows have no identity."""
+        return bool(self._keys)
+
+    def representsUpdateAsDeleteAndInsert(self) -> bool:
+        """Spark's: they have the form that was asked for already."""
+        return False
+
+    @called
+    def rowId(self) -> Any:
+        """Spark's: the primary key."""
+        return self.references(self._keys)
+
+    @called
+    def rowVersion(self) -> Any:
+        """Spark's: a row of a key changes at most once in a version."""
+        return self.references([COMMIT_VERSION])[0]
+
+    @called
+    def newScanBuilder(self, options: Any) -> Any:
+        """Spark's: of its own table over the source."""
+        given = own_options(self.inside.texts_by_key(options.asCaseSensitiveMap()))
+        table = self.inside.python_table(self.inside.struct(self._columns), FORMAT_NAME)
+        return table.newScanBuilder(self.inside.options({**given, **self._options}))
+
+    class Java:
+        """The interfaces that py4j implements with this object."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.catalog.Changelog",)
+
+
+def changes_request(context: Any) -> ChangesRequest:
+    """The request in Spark's context: the range, and how several changes of a row become one."""
+    found = context.range()
+    mode = str(context.deduplicationMode().name())
+    start: Bound | None = None
+    end: Bound | None = None
+    kind = found.getClass().getSimpleName()
+    if kind == "VersionRange":
+        start = Bound(version=str(found.startingVersion()), is_inclusive=found.startingBoundInclusive())
+        if found.endingVersion().isPresent():
+            end = Bound(version=str(found.endingVersion().get()), is_inclusive=found.endingBoundInclusive())
+    elif kind == "TimestampRange":
+        start = Bound(time_us=int(found.startingTimestamp()), is_inclusive=found.startingBoundInclusive())
+        if found.endingTimestamp().isPresent():
+            end = Bound(time_us=int(found.endingTimestamp().get()), is_inclusive=found.endingBoundInclusive())
+    return ChangesRequest(
+        start=start,
+        end=end,
+        shows_updates=bool(context.computeUpdates()),
+        keeps_carryovers=mode == _NONE,
+        folds_expired=mode == _NET,
+    )
+
+
+# ---- What Spark wants of a table when it asks a catalog for it, as options of a read
+
+
+STATE_KEYS: Final = tuple(sorted({*BATCH_KEYS, *STREAM_KEYS}))
+"""Options that say which state is read, and in which columns."""
+
+_VERSION: Final = "scan.version"
+_TIME: Final = "scan.timestamp"
+_MICROS: Final = 1000  # in a millisecond
+_CONTEXT: Final = "TableContext"
+_OPTIONS: Final = "CaseInsensitiveStringMap"
+_KINDS: Final = (_CONTEXT, _OPTIONS)  # of the two that Spark gives since 4.3
+
+
+def travel_options(inside: SparkInside, wanted: Sequence[Any]) -> Mapping[str, str]:
+    """What Spark wants besides the newest state.
+
+    Args:
+        inside: of the JVM.
+        wanted: behind the identifier: nothing, privileges of a write, a version, a time in microseconds; or the
+            context that has one of these, and options (4.3).
+    """
+    found: dict[str, str] = {}
+    kinds = _KINDS if len(wanted) == len(_KINDS) else ()
+    for place, each in enumerate(wanted):
+        if isinstance(each, str):
+            return {_VERSION: each}
+        if isinstance(each, int):
+            return {_TIME: str(each // _MICROS)}
+        kind = kinds[place] if kinds else each.getClass().getSimpleName()
+        if kind == _CONTEXT:
+            if not each.writePrivileges().isEmpty():
+                return {}
+            travel = each.timeTravel()
+            found |= _of(travel.get()) if travel.isPresent() else {}
+        elif kind == _OPTIONS:
+            found |= spelled_options(inside.texts_by_key(each.asCaseSensitiveMap()))
+    return found
+
+
+def _of(travel: Any) -> Mapping[str, str]:
+    if travel.getClass().getSimpleName() == "AsOfVersion":
+        return {_VERSION: travel.version()}
+    return {_TIME: str(travel.micros() // _MICROS)}
+
+
+# ---- ``TableCatalog``, namespaces and procedures of a session, over a catalog of Fluvial
+
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
@@ -157,7 +305,9 @@ class CatalogProxy(Proxy):
     def stageCreateOrReplace(self, identifier: Any, info: Any, *_: Any) -> StagedTableProxy:
         """Implements ``stageCreateOrReplace`` of Spark's interface."""
         name = self._full_name(identifier)
-        return self._replacing(name, info) if self._exists(name) else self._staged(name, info, None)
+        if self._exists(name):
+            return self._replacing(name, info)
+        return self._staged(self._free_name(identifier), info, None)
 
     @called
     def supportedCustomMetrics(self) -> Any:
@@ -179,9 +329,12 @@ class CatalogProxy(Proxy):
         return self._staged(name, info, Replacement.of(self._catalog, name))
 
     def _free_name(self, identifier: Any) -> str:
+        """The name of a new table. Raises: Spark's error: there is one, or there is no database for it."""
         name = self._full_name(identifier)
         if self._exists(name):
             raise self.inside.about("TableAlreadyExists", identifier)
+        if not has_namespace(self._catalog, name.partition(".")[0]):
+            raise self.inside.about("NoSuchNamespace", identifier.namespace())
         return name
 
     def _made(self, name: str, info: Any, replacement: Replacement | None = None) -> Table:
@@ -244,10 +397,12 @@ class CatalogProxy(Proxy):
     @called
     def dropTable(self, identifier: Any) -> bool:
         """Implements ``dropTable`` of Spark's interface."""
-        name = self._full_name(identifier)
-        if not self._exists(name):
-            return False
-        self._catalog.drop_table(name)
+        name = given = self._given_name(identifier)
+        if not self._exists(given):
+            name = self._session.names.table(given, self._catalog)
+            if name == given or not self._exists(name):
+                return False
+        self._catalog.drop_table(name, if_exists=True)
         return True
 
     @called
@@ -274,7 +429,7 @@ class CatalogProxy(Proxy):
     def namespaceExists(self, namespace: Any) -> bool:
         """Spark's; the one that a session begins in is always there."""
         name = self._session.names.database(self.inside.dotted(namespace), self._catalog)
-        return name == DEFAULT_DATABASE or has_database(self._catalog, name)
+        return has_namespace(self._catalog, name)
 
     @called
     def loadNamespaceMetadata(self, namespace: Any) -> Any:
@@ -346,13 +501,17 @@ class CatalogProxy(Proxy):
         return ".".join(self.inside.parts_of(identifier))
 
     def _opened(self, identifier: Any, name: str, state: Mapping[str, str]) -> TableProxy:
-        """The table of a name, opened once for the statement. Raises: Spark's error: there is none."""
+        """The table of a name, opened once for the statement.
+
+        Raises: Spark's error: there is none. InvalidInputError: the table is there, and its branch is not.
+        """
         if is_system_table(self._catalog, name):
             return TableProxy(self._session, self._catalog, name, state, None)
         try:
             table = self._catalog.described(name)
         except InvalidInputError:
-            if self._exists(name):
+            base, branch = split_branch(name)
+            if self._exists(name) or (branch is not None and self._exists(base)):
                 raise
             raise self.inside.about("NoSuchTable", identifier) from None
         return TableProxy(self._session, self._catalog, name, state, table)
@@ -365,7 +524,7 @@ class CatalogProxy(Proxy):
 
     def _database(self, namespace: Any) -> str:
         name = self._session.names.database(self.inside.dotted(namespace), self._catalog)
-        if not (name == DEFAULT_DATABASE or has_database(self._catalog, name)):
+        if not has_namespace(self._catalog, name):
             raise self.inside.about("NoSuchNamespace", namespace)
         return name
 

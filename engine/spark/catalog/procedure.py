@@ -5,11 +5,13 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from engine.runtime.spark_messages import spark_condition
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import Statements
 from engine.spark_internals.catalog import SparkInside
 from engine.spark_internals.session import jvm_frame
+from lsm.errors import InvalidInputError
 
 PROCEDURE_SPACE: Final = "sys"
 PROCEDURE: Final = "statement"
@@ -49,10 +51,16 @@ class StatementProcedure(Proxy):
 
     @called
     def call(self, row: Any) -> Any:
-        """Run the statement."""
+        """Run the statement; where Spark has a condition for what is wrong, its rows raise Spark's error."""
         text = bytes.fromhex(row.getString(0)).decode()
         with AsSpark():
-            frame = self._statements.run(self._session, self._catalog, text)
+            try:
+                frame = self._statements.run(self._session, self._catalog, text)
+            except InvalidInputError as error:
+                condition = spark_condition(error)
+                if condition is None:
+                    raise
+                return self.inside.raising(condition, str(error), row)
         return self.inside.one(None if frame is None else ResultScan(self.inside, frame))
 
     class Java:

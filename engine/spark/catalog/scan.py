@@ -5,17 +5,9 @@ from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Final
 
-from pyspark.sql.types import (
-    BooleanType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BooleanType, ByteType, DataType, IntegerType, LongType, ShortType, StringType, StructType
 
+from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.batch_read import BatchRead, log_served, open_request
 from engine.read.frames import divided_plan, listed_here
@@ -25,6 +17,7 @@ from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statistics import ScanStatistics
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.read_options import ReadOptions, spelled_options
+from engine.spark_internals.frame_plans import note_scan
 from engine.spark_internals.session import JvmError
 from engine.table import Table
 from filestore.predicate.parser import parse_filter
@@ -147,6 +140,13 @@ class ScanProxy(Proxy):
         self._opened = opened
         self._is_system = is_system
         self._streams = False
+        note_scan(self.hashCode(), self)
+
+    @property
+    def source_read(self) -> SourceRead | None:
+        """The state that is read, or an older one; None: it is a stream or a system table, or is not known."""
+        known = None if self._is_system or self._streams else self._planned
+        return None if known is None else known[1].source_read
 
     @cached_property
     def _schema(self) -> Any:

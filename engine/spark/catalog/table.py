@@ -1,28 +1,179 @@
 """A table as Spark's catalogs hold it. Reading and writing is done by tables of Spark's own that it makes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import quote
 
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
-from engine.replacement import Replacement
+from engine.replacement import OldState, Replacement
 from engine.request.option_check import is_client_property
 from engine.request.place_options import SCHEMA_ID, TABLE_ID, TABLE_PLACE_KEYS
-from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, STREAM_KEYS
+from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS, rows_to_change
+from engine.request.writer_options import WriterOptions
 from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.scan import ScanBuilderProxy
 from engine.spark.catalog.session_state import CatalogSession
-from engine.spark.catalog.write import WriteBuilderProxy
 from engine.spark.data_source import FORMAT_NAME, FluvialDataSource
 from engine.spark.read_options import ReadOptions
+from engine.spark.write_options import DYNAMIC_KEY, PARTITION_KEY
+from engine.spark_internals.catalog import SparkInside
 from engine.table import Table
 from engine.types.spark_types import described_schema
+from engine.write.own_rows import own_snapshot_id
 from filestore.options.catalog_options import is_catalog_option
 from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
+
+# ---- Writing a table for Spark's planner: by the writer of ``format("fluvial")``, in tasks
+
+
+_ALWAYS: Final = "ALWAYS_TRUE"
+_NEVER: Final = "ALWAYS_FALSE"
+_SAME: Final = ("StringType", "ByteType", "ShortType", "IntegerType", "LongType", "BooleanType")
+
+
+Seen = Callable[[Any], Mapping[str, str]]
+"""Gets the query whose rows are written; returns options of the write. Raises: InvalidInputError, ConflictError."""
+
+
+class WriteBuilderProxy(Proxy):
+    """One write: Spark says what of the table is replaced."""
+
+    def __init__(
+        self, inside: SparkInside, info: Any, place: Mapping[str, str], partition_keys: Sequence[str], see: Seen
+    ) -> None:
+        """``info`` is what Spark says of the rows; without more an append. ``see`` is asked when the write begins."""
+        super().__init__(inside)
+        self._info = info
+        self._options = dict(place)
+        self._partition_keys = partition_keys
+        self._see = see
+        self._is_overwrite = False
+
+    @called
+    def truncate(self) -> "WriteBuilderProxy":
+        """Spark's: all rows are replaced."""
+        self._is_overwrite = True
+        self._options[DYNAMIC_KEY] = "false"
+        return self
+
+    @called
+    def overwriteDynamicPartitions(self) -> "WriteBuilderProxy":
+        """Spark's: the partitions of the rows are replaced."""
+        self._is_overwrite = True
+        self._options[DYNAMIC_KEY] = "true"
+        return self
+
+    def canOverwrite(self, predicates: Any) -> bool:
+        """Spark's: it would refuse others without a word about what can be done."""
+        return True
+
+    @called
+    def overwrite(self, predicates: Any) -> "WriteBuilderProxy":
+        """Spark's: all of the table, nothing of it, or one value of some partition columns."""
+        if any(each.name() == _NEVER for each in predicates):
+            return self
+        parts = self._parts(predicates)
+        if parts is None:
+            raise InvalidInputError(
+                "a frame replaces one partition or the table: "
+                f"condition={' AND '.join(str(each.toString()) for each in predicates)} "
+                "fix='INSERT INTO ... REPLACE WHERE condition SELECT ..., or overwritePartitions()'"
+            )
+        self._is_overwrite = True
+        self._options[DYNAMIC_KEY] = "false"
+        if parts:
+            self._options[PARTITION_KEY] = ",".join(parts)
+        return self
+
+    @called
+    def build(self) -> "WriteProxy":
+        """Implements ``build`` of Spark's interface."""
+        return WriteProxy(self.inside, self._made, self._see)
+
+    def _made(self, more: Mapping[str, str]) -> Any:
+        """Spark's own write by the source in Python."""
+        info = self.inside.write_info(self._info, {**self._options, **more})
+        writer = self.inside.python_table(self.inside.struct(StructType()), FORMAT_NAME).newWriteBuilder(info)
+        return (writer.truncate() if self._is_overwrite else writer).build()
+
+    class Java:
+        """The interfaces that py4j implements with this object."""
+
+        implements: Sequence[str] = (
+            "org.apache.spark.sql.connector.write.SupportsOverwriteV2",
+            "org.apache.spark.sql.connector.write.SupportsDynamicOverwrite",
+        )
+
+    def _parts(self, predicates: Any) -> list[str] | None:
+        """``column=value`` of each condition; None: there is another one."""
+        found = []
+        for each in predicates:
+            if each.name() == _ALWAYS:
+                continue
+            children = list(each.children())
+            if each.name() not in ("=", "<=>") or len(children) != 2 or not _is_literal(children):
+                return None
+            name, kind = ".".join(children[0].fieldNames()), str(children[1].dataType().toString()).partition("(")[0]
+            if name not in self._partition_keys or kind not in _SAME:
+                return None
+            found.append(f"{name}={quote(str(children[1].value()))}")
+        return found
+
+
+class WriteProxy(Proxy):
+    """One write that is planned: it begins when Spark asks for its batch, where the physical plan of its rows is known.
+
+    Then it is seen whether the rows were computed from the table itself.
+    """
+
+    def __init__(self, inside: SparkInside, make: Callable[[Mapping[str, str]], Any], see: Seen) -> None:
+        """``make`` makes Spark's own write, with more options."""
+        super().__init__(inside)
+        self._make = make
+        self._see = see
+
+    def description(self) -> str:
+        """Implements ``description`` of Spark's interface."""
+        return FORMAT_NAME
+
+    @called
+    def toBatch(self) -> Any:
+        """Implements ``toBatch`` of Spark's interface."""
+        return self._make(self._see(self.inside.running_query())).toBatch()
+
+    @called
+    def toStreaming(self) -> Any:
+        """Implements ``toStreaming`` of Spark's interface."""
+        return self._make({}).toStreaming()
+
+    @called
+    def supportedCustomMetrics(self) -> Any:
+        """Spark's: none."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomMetric"), [])
+
+    @called
+    def reportDriverMetrics(self) -> Any:
+        """Spark's: none."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomTaskMetric"), [])
+
+    class Java:
+        """The interfaces that py4j implements with this object."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.write.Write",)
+
+
+def _is_literal(children: Sequence[Any]) -> bool:
+    kinds = [str(each.getClass().getSimpleName()) for each in children]
+    return kinds == ["FieldReference", "LiteralValue"]
+
+
+# ---- A table as Spark's catalogs hold it. Reading and writing is done by tables of Spark's own that it makes
+
 
 _READS: Final = ("BATCH_READ", "MICRO_BATCH_READ")
 _WRITES: Final = (
@@ -169,14 +320,20 @@ class TableProxy(Proxy):
         schema = None if (table := self.open_table) is None else table.schema
         opened, self._unread = self._unread, None
         of_then = {} if schema is None else {SCHEMA_ID: str(schema.id)}
-        asked = {**self.place, **of_then, **given, **(NEWEST_ROWS if self._is_changed else {})}
+        asked = {**self.place, **of_then, **given}
+        asked = rows_to_change(asked) if self._is_changed else asked
         return ScanBuilderProxy(self._session, self._name, asked, self._columns, schema, opened)
 
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
         """Implements ``newWriteBuilder`` of Spark's interface."""
         _ = self.open_table
-        return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
+        return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys, self._see)
+
+    def _see(self, query: Any) -> Mapping[str, str]:
+        """The rows are not written over what others have committed since they were read from this table."""
+        read_id = None if self._table is None else own_snapshot_id(self._table.store, query)
+        return {} if read_id is None else {WriterOptions.read_snapshot_id.key: str(read_id)}
 
     @called
     def newRowLevelOperationBuilder(self, info: Any) -> RowLevelBuilder:
@@ -217,6 +374,15 @@ class StagedTableProxy(TableProxy):
         super().__init__(session, catalog, name, {}, table)
         self._replacement = replacement
         self._is_old = is_old
+        self._read: OldState | None = None  # of the table that is replaced
+
+    def _see(self, query: Any) -> Mapping[str, str]:
+        if self._replacement is None:
+            return super()._see(query)
+        old = self._catalog.table(self._replacement.name).store
+        read_id = own_snapshot_id(old, query)
+        self._read = None if read_id is None else OldState(table_id=old.table_id(), snapshot_id=read_id)
+        return {}
 
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
@@ -228,7 +394,7 @@ class StagedTableProxy(TableProxy):
     def commitStagedChanges(self) -> None:
         """Spark's: the rows are written."""
         if self._replacement is not None:
-            self._replacement.finish()
+            self._replacement.finish(self._read)
 
     @called
     def abortStagedChanges(self) -> None:
@@ -244,10 +410,7 @@ class StagedTableProxy(TableProxy):
     class Java:
         """The interfaces that py4j implements with this object."""
 
-        implements: Sequence[str] = (
-            *TableProxy.Java.implements,
-            "org.apache.spark.sql.connector.catalog.StagedTable",
-        )
+        implements: Sequence[str] = (*TableProxy.Java.implements, "org.apache.spark.sql.connector.catalog.StagedTable")
 
 
 def _given(found: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,6 @@ import logging
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -24,8 +23,8 @@ from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.spark.writer.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.spark.writer.task_files import FilesOfTask
-from engine.write.batch_part import BatchSpec, BucketResult, write_part
-from engine.write.driver.bucket_threads import compact_in_threads
+from engine.write.batch_part import BatchSpec, BucketResult
+from engine.write.driver.bucket_threads import compact_in_threads, write_parts
 from engine.write.renumber import rewrite_with_higher_numbers, superseded
 from engine.write.session import Upkeep, WriteSession
 from filestore.commit.committable import discard
@@ -92,17 +91,7 @@ class ThreadRunner:
         return compact_in_threads(store, tasks, most_threads=_most_threads())
 
     def _write_staged(self, spec: BatchSpec, rows: Sequence[StagedFile]) -> list[BucketResult]:
-        groups = _bucket_groups(rows)
-        with ThreadPoolExecutor(max(len(groups), 1), thread_name_prefix="fluvial-part") as pool:
-            parts = [pool.submit(write_part, spec, staged_rows(spec.table, rows, group)) for group in groups]
-
-        def undo() -> None:
-            if spec.log is None:  # else the log may name the files
-                done = [result for part in parts if part.exception() is None for result in part.result()]
-                discard(spec.table.store, [message for result in done for message in result.messages])
-
-        with undoing(undo):
-            return [result for part in parts for result in part.result()]
+        return write_parts(spec, [staged_rows(spec.table, rows, group) for group in _bucket_groups(rows)])
 
 
 class StreamSessions:
@@ -190,7 +179,7 @@ def append_batch(table: FileTable, options: WriterOptions, files: StagedBatch, *
         FluvialError: see ``WriteSession.write``.
     """
     with _batch_session(table, options, commit_user, Upkeep.BATCH) as session:
-        result = session.write(files)
+        result = session.write(files, read_snapshot_id=options.read_snapshot_id)
     clear_staged(table.store, commit_user)
     clear_abandoned(table.store, commit_user)
     return result
@@ -215,11 +204,12 @@ def overwrite_batch(
 
     Raises:
         InvalidInputError: a row that the table cannot hold or that lies outside the partition; nothing is visible.
-        ConflictError: other commits were faster too often; nothing is visible.
+        ConflictError: other commits were faster too often, or came since the snapshot that the rows were computed from;
+            nothing is visible.
         OutcomeUnknownError: it may be visible.
     """
     with _batch_session(table, options, commit_user, Upkeep.REPLACE) as session:
-        result = session.overwrite(files, partition)
+        result = session.overwrite(files, partition, only_after=options.read_snapshot_id)
     clear_staged(table.store, commit_user)
     clear_abandoned(table.store, commit_user)
     return result

@@ -50,12 +50,7 @@ class TaskPlan:
     observe: Observer = ignore
 
     def write(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        commit_user: str,
-        batch_id: int,
-        partition: int,
+        self, batches: Iterable[pa.RecordBatch], *, commit_user: str, batch_id: int, partition: int
     ) -> tuple[StagedFile | FilesOfTask | None, FilesChoice]:
         """Stage a task's rows or write their files. Nothing is left behind when it fails.
 

@@ -19,19 +19,20 @@ from filestore.table_store import TableStore
 
 
 def write_in_threads(spec: BatchSpec, batches: Sequence[pa.RecordBatch], *, most_threads: int) -> list[BucketResult]:
-    """Write a batch; see ``write_part`` for errors. Of several the first thread's is raised, when all have ended.
-
-    Args:
-        spec: the batch.
-        batches: all its rows.
-        most_threads: at once.
-    """
+    """Write a batch, all of its rows. Raises: as ``write_parts``."""
     split = bucket_parts(spec, batches, most_threads)
-    spec, parts = replace(spec, task_count=len(split)), [part for part in split if part]
+    return write_parts(replace(spec, task_count=len(split)), [_drained(part) for part in split if part])
+
+
+def write_parts(spec: BatchSpec, parts: Sequence[Iterable[pa.RecordBatch]]) -> list[BucketResult]:
+    """Write the parts of a batch, each in a thread, and each bucket in one of them.
+
+    Raises: as ``write_part``: of several errors the first part's, when all threads have ended.
+    """
     if len(parts) <= 1:
-        return [result for part in parts for result in write_part(spec, _drained(part))]
+        return [result for part in parts for result in write_part(spec, part)]
     with ThreadPoolExecutor(len(parts), thread_name_prefix="fluvial-write") as pool:
-        written = [pool.submit(write_part, spec, _drained(part)) for part in parts]
+        written = [pool.submit(write_part, spec, part) for part in parts]
     failed = next((error for each in written if (error := each.exception()) is not None), None)
     if failed is None:
         return [*chain.from_iterable(each.result() for each in written)]

@@ -1,8 +1,9 @@
 """Options of a table that make no sense together."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
+from filestore.options.option import Option
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, REST_CATALOG, TABLE_LOCATION
 from filestore.options.table.places import places_rules
@@ -10,6 +11,7 @@ from lsm.errors import InvalidInputError
 from lsm.nearest_names import close_names
 
 _SERVERS: Final = "bootstrap.servers"
+_STARTS_WITHOUT_PLACE: Final = ("latest", "latest-full", "full", "compacted-full")
 
 
 def check_together(options: TableValues) -> None:
@@ -18,6 +20,7 @@ def check_together(options: TableValues) -> None:
         *_merge_rules(options),
         *_log_rules(options),
         *_limit_rules(options),
+        *_scan_rules(options),
         *_iceberg_rules(options),
         *places_rules(options),
     ):
@@ -81,6 +84,21 @@ def _merge_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     )
 
 
+def _scan_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
+    """A start that names no place, and a place beside it: batch reads and streams would take one of them each."""
+    places: tuple[Option[Any], ...] = (
+        TableValues.scan_snapshot_id,
+        TableValues.scan_tag_name,
+        TableValues.scan_timestamp,
+        TableValues.scan_watermark,
+    )
+    given = [f"{each.key}={options[each]}" for each in places if options[each] is not None]
+    yield (
+        bool(given) and options.scan_mode in _STARTS_WITHOUT_PLACE,
+        f"an option has no meaning in this mode: scan.mode={options.scan_mode} {' '.join(given)} fix='remove one'",
+    )
+
+
 def _iceberg_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     is_on = options.iceberg_storage != DISABLED
     version, is_wide = options.iceberg_format_version, options.deletion_vectors_bitmap64
@@ -117,10 +135,7 @@ def _misspelt_servers(options: TableValues) -> str | None:
 
 def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     misspelt = _misspelt_servers(options)
-    yield (
-        misspelt is not None,
-        f"unknown option: option=log.kafka.{misspelt} did_you_mean=log.kafka.{_SERVERS}",
-    )
+    yield (misspelt is not None, f"unknown option: option=log.kafka.{misspelt} did_you_mean=log.kafka.{_SERVERS}")
     mode = options.log_changelog_mode
     given_mode = mode if options.gives(TableValues.log_changelog_mode) else "auto"
     producer = options.changelog_producer
@@ -186,10 +201,7 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         "log.changelog-mode=upsert needs a primary key: fix='declare a primary key or use all'",
     )
     reason = _no_changes_of_overwrites(options) if options.log_overwrite == "changes" else None
-    yield (
-        reason is not None,
-        f"the log cannot get what overwrites change: log.overwrite=changes {reason}",
-    )
+    yield (reason is not None, f"the log cannot get what overwrites change: log.overwrite=changes {reason}")
 
 
 def _no_changes_of_overwrites(options: TableValues) -> str | None:

@@ -89,7 +89,7 @@ class ChangelogOptions(OptionValues):
     )
     lookup_wait = Option("lookup-wait", boolean, True, "A stream's batch waits for its lookup changelog.", CHANGES)
     force_lookup = Option(
-        "force-lookup", boolean, False, "Compact as if changelogs were looked up.", STORAGE, immutable=True
+        "force-lookup", boolean, False, "Compact as if changelogs were looked up.", ROWS, immutable=True
     )
     delete_force_produce_changelog = Option(
         "delete.force-produce-changelog", boolean, False, "Taken, and not needed: a DELETE emits its changes.", NOTHING

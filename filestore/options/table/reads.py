@@ -90,12 +90,7 @@ class ReadingOptions(OptionValues):
         at=At.BATCH_READ,
     )
     scan_at_least = Option(
-        "scan.at-least",
-        text,
-        None,
-        "Handle of a commit that must be visible, as text.",
-        ROWS | CHANGES,
-        at=At.READ,
+        "scan.at-least", text, None, "Handle of a commit that must be visible, as text.", ROWS | CHANGES, at=At.READ
     )
     scan_at_least_timeout_ms = Option(
         "scan.at-least.timeout", duration_ms, 60_000, "Longest wait for it.", NOTHING, at=At.READ

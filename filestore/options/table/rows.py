@@ -250,12 +250,7 @@ class RefusedOptions(OptionValues):
     """Switches of formats that are refused; declared so that the message says so."""
 
     data_evolution_enabled = Option(
-        "data-evolution.enabled",
-        boolean,
-        False,
-        "Files with part of the columns.",
-        ROWS,
-        immutable=True,
+        "data-evolution.enabled", boolean, False, "Files with part of the columns.", ROWS, immutable=True
     )
     pk_clustering_override = Option(
         "pk-clustering-override", boolean, False, "Files not sorted by the key.", ROWS, immutable=True

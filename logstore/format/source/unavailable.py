@@ -3,13 +3,17 @@
 PostgreSQL does not log a large (TOAST) value that an update left alone. Debezium then writes its placeholder in the
 type of the column: as text, as its bytes, as an array of the one text, as an array of the numbers of its bytes, as an
 array of the one UUID that Java makes of its bytes (version 3), as a map of the text to itself, or as the text of that
-map (``hstore.handling.mode=json``). For other arrays it writes null, see ``has_placeholder``.
+map (``hstore.handling.mode=json``). For other columns it writes null, see ``has_placeholder``.
 
-Source: Debezium PostgreSQL connector, ``unavailable.value.placeholder``.
+A placeholder is bytes: those of the setting's text, or the ones that it has behind ``hex:``. As text they are decoded
+as UTF-8, and what is no character becomes U+FFFD; the numbers of bytes are signed.
+
+Source: Debezium PostgreSQL connector, ``unavailable.value.placeholder``; measured with Debezium 3.4.
 """
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,48 +24,100 @@ import pyarrow.compute as pc
 
 from logstore.format.source.old_keys import is_old_key
 from logstore.json.arrow_bytes import flags
+from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray
 
 UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"
 """The placeholder, unless the connector has another."""
-_MARKED_ELEMENTS: Final[Mapping[str, frozenset[str | None]]] = {
-    "string": frozenset({None, "io.debezium.data.Uuid", "io.debezium.data.Json", "io.debezium.data.Xml"}),
-    "int32": frozenset({None, "io.debezium.time.Date"}),
-    "int64": frozenset({None}),
-    "bytes": frozenset({None}),
+_IN_HEX: Final = "hex:"
+_TEXTS: Final = frozenset({"_TEXT", "_VARCHAR", "_BPCHAR"})
+_MARKED_ELEMENTS: Final[Mapping[tuple[str, str | None], frozenset[str]]] = {
+    ("string", None): _TEXTS,
+    ("string", "io.debezium.data.Uuid"): frozenset({"_UUID"}),
+    ("string", "io.debezium.data.Json"): frozenset({"_JSON", "_JSONB"}),
+    ("string", "io.debezium.data.Xml"): frozenset({"_XML"}),
+    ("int32", None): frozenset({"_INT4"}),
+    ("int32", "io.debezium.time.Date"): frozenset({"_DATE"}),
+    ("int64", None): frozenset({"_INT8"}),
+    ("bytes", None): frozenset({"_BYTEA"}),
 }
-"""Elements of arrays that have a placeholder, by type and meaning."""
-_MOST_SMALL_BITS: Final = 8 * 2000
+"""Arrays that have a placeholder, as the source calls them, by type and meaning of their elements."""
+_MOST_SMALL_BITS: Final = 152
+"""No more are ever stored apart: PostgreSQL leaves values of 24 bytes where they are, however long their row is."""
 
 
-def has_placeholder(part: Mapping[str, Any]) -> bool:
-    """Whether a column of a schema part has a placeholder; where it has none, a value that is left out is null."""
+def bytes_of(placeholder: str) -> bytes:
+    """The bytes of a placeholder, from the connector's setting.
+
+    Raises: InvalidInputError: it is empty, or there are no hexadecimal digits behind ``hex:``.
+    """
+    content = placeholder.encode()
+    if placeholder.startswith(_IN_HEX):
+        digits = placeholder.removeprefix(_IN_HEX)
+        content = bytes.fromhex(digits) if _HEX.fullmatch(digits) else b""
+    if not content:
+        raise InvalidInputError(
+            f"no such placeholder: unavailable.value.placeholder={placeholder} "
+            "fix='write the text that the connector has, or hex: and two hexadecimal digits for each byte'"
+        )
+    return content
+
+
+def has_placeholder(part: Mapping[str, Any], source: str = "") -> bool | None:
+    """Whether a column of a schema part has a placeholder; where it has none, a value that is left out is null.
+
+    Args:
+        part: of the column.
+        source: the column's type as the source calls it; "": the connector does not say it.
+
+    Returns: None: it depends on the source's type, which is not known.
+    """
     if part.get("name") == "io.debezium.data.Bits":
         length = str((part.get("parameters") or {}).get("length", ""))
-        return length.isdigit() and int(length) <= _MOST_SMALL_BITS  # never stored apart
+        return length.isdigit() and int(length) <= _MOST_SMALL_BITS and source != "_BIT"
+    if source == "_BIT":  # the connector publishes no array of it
+        return False
     if part.get("type") != "array":
         return True
     items = part.get("items") or {}
-    return items.get("name") in _MARKED_ELEMENTS.get(str(items.get("type")), ())
+    marked = _MARKED_ELEMENTS.get((str(items.get("type")), items.get("name")), frozenset())
+    if source:
+        return source in marked
+    return None if marked is _TEXTS else bool(marked)
 
 
 def placeholders(values: pa.Array, placeholder: str) -> BoolArray:
-    """(n,) whether each value is the placeholder in the type of the column, or a struct that holds one."""
+    """(n,) whether each value is the placeholder in the type of the column, or a struct that holds one.
+
+    Args:
+        values: of a column.
+        placeholder: the connector's setting.
+    """
+    content = bytes_of(placeholder)
+    return _found(values, content, content.decode(errors="replace"))
+
+
+def _found(values: pa.Array, content: bytes, text: str) -> BoolArray:
     kind = values.type
     if pa.types.is_string(kind):
-        as_map = pa.scalar(json.dumps({placeholder: placeholder}, separators=(",", ":")))
-        return flags(pc.or_(pc.equal(values, placeholder), pc.equal(values, as_map)))
+        return flags(pc.or_(pc.equal(values, text), pc.equal(values, pa.scalar(_map_text(text)))))
     if pa.types.is_binary(kind):
-        return flags(pc.equal(values, pa.scalar(placeholder.encode())))
+        return flags(pc.equal(values, pa.scalar(content)))
     if pa.types.is_list(kind):
-        return _lists(values, placeholder)
+        return _lists(values, content, text)
     if pa.types.is_map(kind):
-        return _maps(values, placeholder)
+        return _maps(values, content, text)
     found = np.zeros(len(values), bool)
     if pa.types.is_struct(kind):
         for column in values.flatten():
-            found |= placeholders(column, placeholder)
+            found |= _found(column, content, text)
     return found
+
+
+def _map_text(text: str) -> str:
+    """The map of a text to itself, as Jackson writes it: digits of escapes are capitals."""
+    written = json.dumps({text: text}, separators=(",", ":"), ensure_ascii=False)
+    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}", written)
 
 
 def mask_column(masks: Mapping[str, BoolArray], count: int) -> pa.Array | None:
@@ -96,41 +152,44 @@ def without(values: pa.Array, mask: BoolArray) -> pa.Array:
     return values.take(pa.array(np.arange(len(values)), mask=mask)) if mask.any() else values
 
 
-def _lists(values: pa.ListArray, placeholder: str) -> BoolArray:
+def _lists(values: pa.ListArray, content: bytes, text: str) -> BoolArray:
     found = np.zeros(len(values), bool)
     lengths = np.asarray(pc.list_value_length(values).fill_null(0))
     element = values.type.value_type
     if pa.types.is_integer(element) or pa.types.is_temporal(element):
-        pattern = np.frombuffer(placeholder.encode(), np.uint8).astype(np.int64)
+        pattern = np.frombuffer(content, np.int8).astype(np.int64)
         rows = np.flatnonzero(lengths == pattern.size)
         if rows.size:
             inner = values.take(pa.array(rows)).flatten()
             numbers = inner if pa.types.is_integer(element) else inner.view(_NUMBERS[inner.type.bit_width])
-            matrix = np.asarray(numbers.cast(pa.int64()).fill_null(-1)).reshape(-1, pattern.size)
+            matrix = np.asarray(numbers.cast(pa.int64()).fill_null(_NO_BYTE)).reshape(-1, pattern.size)
             found[rows] = (matrix == pattern).all(axis=1)
         return found
     rows = np.flatnonzero(lengths == 1)
     if rows.size:
         inner = values.take(pa.array(rows)).flatten()
-        found[rows] = placeholders(inner, placeholder)
+        found[rows] = _found(inner, content, text)
         if pa.types.is_string(element):
-            found[rows] |= flags(pc.equal(inner, _uuid_of(placeholder)))
+            found[rows] |= flags(pc.equal(inner, _uuid_of(content)))
     return found
 
 
-def _uuid_of(placeholder: str) -> str:
+def _uuid_of(content: bytes) -> str:
     """Source: Java's ``UUID.nameUUIDFromBytes``."""
-    return str(uuid.UUID(bytes=hashlib.md5(placeholder.encode(), usedforsecurity=False).digest(), version=3))
+    return str(uuid.UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3))
 
 
-def _maps(values: pa.MapArray, placeholder: str) -> BoolArray:
+def _maps(values: pa.MapArray, content: bytes, text: str) -> BoolArray:
     found = np.zeros(len(values), bool)
     if not pa.types.is_string(values.type.key_type):
         return found
     rows = np.flatnonzero((np.diff(np.asarray(values.offsets)) == 1) & flags(values.is_valid()))
     if rows.size:
-        found[rows] = placeholders(values.take(pa.array(rows)).keys, placeholder)
+        found[rows] = _found(values.take(pa.array(rows)).keys, content, text)
     return found
 
 
+_NO_BYTE: Final = 1 << 8
+_HEX: Final = re.compile("([0-9a-fA-F]{2})+")
+_ESCAPE: Final = re.compile(r"\\u([0-9a-f]{4})")
 _NUMBERS: Final = {32: pa.int32(), 64: pa.int64()}

@@ -105,13 +105,7 @@ class MemoryAdmin:
             self._requests.cluster.create_topic(each.topic, each.num_partitions, each.config)
 
         return {
-            each.topic: self._ask(
-                "create_topics",
-                each.topic,
-                partial(create, each),
-                request_timeout,
-                changes=True,
-            )
+            each.topic: self._ask("create_topics", each.topic, partial(create, each), request_timeout, changes=True)
             for each in topics
         }
 
@@ -119,13 +113,7 @@ class MemoryAdmin:
         """Delete topics."""
         cluster = self._requests.cluster
         return {
-            name: self._ask(
-                "delete_topics",
-                name,
-                partial(cluster.delete_topic, name),
-                request_timeout,
-                changes=True,
-            )
+            name: self._ask("delete_topics", name, partial(cluster.delete_topic, name), request_timeout, changes=True)
             for name in topics
         }
 
@@ -177,13 +165,7 @@ class MemoryAdmin:
                     own[entry.name] = entry.value
 
         return {
-            each: self._ask(
-                "incremental_alter_configs",
-                each.name,
-                partial(alter, each),
-                request_timeout,
-                changes=True,
-            )
+            each: self._ask("incremental_alter_configs", each.name, partial(alter, each), request_timeout, changes=True)
             for each in resources
         }
 

@@ -147,12 +147,7 @@ class MemoryCluster:
         if self._later or any(each.open is not None for each in self._ids.values()):
             raise ValueError("a cluster with open transactions cannot be copied")
         topics = {
-            name: MemoryTopic(
-                name,
-                topic.topic_id,
-                [each.copy() for each in topic.partitions],
-                {**topic.config},
-            )
+            name: MemoryTopic(name, topic.topic_id, [each.copy() for each in topic.partitions], {**topic.config})
             for name, topic in self.topics.items()
         }
         ids = {name: _TransactionalId(each.epoch) for name, each in self._ids.items()}

@@ -15,9 +15,9 @@ import pytest
 from engine.broker.broker import Broker
 from engine.broker.class_archive import archive_of
 from engine.broker.jars import broker_jars, find_java
+from engine.log.table_log import fence_all
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from logstore.log.fencing import fence_all
 from logstore.log.log_reader import read_range
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.offsets import LogRange

@@ -10,8 +10,7 @@ from confluent_kafka import KafkaException
 
 from engine import Catalog
 from engine.broker import broker as broker_module
-from engine.broker.broker import Broker
-from engine.broker.listening import Listening
+from engine.broker.broker import Broker, Listening
 from engine.cli.app import run_command
 from engine.cli.commands import broker as broker_commands
 from lsm.errors import FluvialError, InvalidInputError

@@ -50,7 +50,7 @@ def test_another_java_or_other_jars_have_an_archive_of_their_own(tmp_path: Path)
 
 @pytest.mark.parametrize("fault", ["file", "directory", "above", "link", "owner"])
 def test_an_archive_that_another_user_may_have_made_is_not_mapped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """The JVM runs what is in it: before, any file at its place was mapped."""
     archive = tmp_path / "cache" / "classes" / "a.jsa"
@@ -67,10 +67,10 @@ def test_an_archive_that_another_user_may_have_made_is_not_mapped(
         case "link":
             archive.rename(tmp_path / "elsewhere.jsa")
             archive.symlink_to(tmp_path / "elsewhere.jsa")
-        case _ if os.getuid() != 0:
-            pytest.skip("only root gives files away")
-        case _:
+        case _ if os.getuid() == 0:
             os.chown(archive, 12345, 12345)
+        case _:  # only root gives files away: this process is another user instead
+            monkeypatch.setattr("os.getuid", lambda: archive.stat().st_uid + 1)
     with caplog.at_level("WARNING", logger="fluvial.classes"):
         assert options_of(archive) == ()
     assert f"path={archive}" in caplog.text

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.cdc.metrics import LagCollector, measuring
 from engine.cdc.state import RESNAPSHOT
-from engine.deploy.cdc_job import cdc_of, cdc_settings
+from engine.deploy.cdc_job import LagCollector, cdc_of, cdc_settings, measuring
 from engine.deploy.config.job_config import JobConfig, parse_job
 from engine.kafka.options import SourceValues
 from engine.runtime.metrics import metrics_text
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, UnavailableError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
 from tests.support.change_events import SourceTable, int32
 
@@ -102,6 +101,28 @@ def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int
     assert (code, "is not parked" in error) == (2, True)
 
 
+def test_skip_until_the_end_leaves_out_all_that_is_there(
+    job: MemoryJob, fluvial: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Of a topic of which nothing can be read; what comes after is taken. The message names the command."""
+    flags = ("--brokers", SERVERS, "--topics", r"shop\..*", "--database", "shop", "--warehouse", job.catalog.warehouse)
+    bare = [
+        (topic, key, json.dumps(json.loads(value or b"")["payload"]).encode())
+        for topic, key, value in (NUMBERS.insert({"id": number, "n": 1}) for number in (1, 2, 3))
+    ]
+    reason = str(job.batch(*bare[:2]).tables["numbers"].parked)
+    assert reason.endswith("leave out what is there: fluvial cdc skip numbers --until end")
+    job.batch(bare[2])
+    _, out, _ = fluvial("cdc", "status", "--json", *flags)
+    assert json.loads(out)["tables"][0]["fix"].endswith("then: fluvial cdc resume numbers")
+    code, out, _ = fluvial("cdc", "skip", "numbers", "--until", "end", *flags)
+    assert (code, "partition=0 offsets=0.." in out) == (0, True)
+    job.batch(NUMBERS.insert({"id": 4, "n": 4}))
+    assert [row["id"] for row in job.rows("numbers")] == [4]
+    code, _, error = fluvial("cdc", "skip", "numbers", "--until", "soon", *flags)
+    assert (code, "'soon' is no offset, nor: end" in error) == (2, True)
+
+
 def test_lags_are_measured_at_each_scrape_also_of_tables_that_wait(job: MemoryJob) -> None:
     """Records and seconds of the source, by table; a batch that never comes lets them grow."""
     job.batch(NUMBERS.insert({"id": 1, "n": 1}), OTHERS.insert({"id": 1}))
@@ -126,6 +147,26 @@ def test_lags_are_measured_at_each_scrape_also_of_tables_that_wait(job: MemoryJo
         waits = 'fluvial_cdc_lag_seconds{table="shop.numbers"}'
         assert second[waits] == pytest.approx(first[waits] + 60)
     assert metrics_text(registry) == ""
+
+
+def test_a_parked_table_is_seen_from_the_start_and_without_brokers(job: MemoryJob) -> None:
+    """A process that starts again shows it before any record of it comes; only lags need the brokers."""
+    job.batch(NUMBERS.insert({"id": 1, "n": "one"}), OTHERS.insert({"id": 1}))
+
+    def away() -> dict[tuple[str, int], int]:
+        raise UnavailableError("brokers do not answer")
+
+    def parked() -> list[str]:
+        registry = CollectorRegistry()
+        with measuring(LagCollector(job.settings, lambda: job.state, latest=away), registry):
+            lines = metrics_text(registry).splitlines()
+        return [line for line in lines if line[0] != "#"]
+
+    others = 'fluvial_cdc_parked{table="shop.others"} 0.0'
+    assert sorted(parked()) == ['fluvial_cdc_parked{table="shop.numbers"} 1.0', others]
+    job.state.ask("skip", "numbers", at_ms=1, until=1)
+    job.batch()
+    assert sorted(parked()) == ['fluvial_cdc_parked{table="shop.numbers"} 0.0', others]
 
 
 def test_resnapshot_asks_the_job_to_await_a_snapshot(

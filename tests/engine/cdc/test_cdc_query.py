@@ -20,11 +20,10 @@ from engine.broker.broker import Broker
 from engine.cdc.batch import CdcBatches
 from engine.cdc.query import CdcQuery
 from engine.cdc.settings import CdcSettings
-from engine.cdc.state import CdcTableState, StateFiles
+from engine.cdc.state import StateFiles
 from engine.cdc.writers import ClusterTables
 from engine.deploy import cdc_job
-from engine.deploy.cdc_job import run_cdc
-from engine.deploy.cdc_watch import RunningDatabase
+from engine.deploy.cdc_job import RunningDatabase, run_cdc
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.operation_config import HealthConfig
 from engine.deploy.pipeline.health import Health
@@ -38,7 +37,7 @@ def values_of(table: pa.Table, *names: str) -> list[tuple[object, ...]]:
     return sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_topics_join_and_tables_change_while_one_query_runs(
     spark: SparkSession, kafka: KafkaProperties, topics: LogTopics, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:
@@ -75,11 +74,39 @@ def test_topics_join_and_tables_change_while_one_query_runs(
     assert run().newest is None  # nothing new: no batch
 
 
-def once(broker: Broker, topic: str, catalog: Catalog) -> list[str]:
-    """The command that follows a topic to its end."""
+GATED = """
+import sys
+import time
+from pathlib import Path
+
+from engine.cdc.state import StateFiles
+from engine.cli.start import main
+
+gate, name = Path(sys.argv[1]), sys.argv[2]
+del sys.argv[1:3]
+table = StateFiles.table
+
+
+def wait(self, wanted):
+    if wanted == name and gate.exists():
+        gate.with_suffix(".reached").touch()
+        while gate.exists():
+            time.sleep(0.01)
+    return table(self, wanted)
+
+
+StateFiles.table = wait
+main()
+"""
+"""The command line; who asks for the state of a table waits as long as a file is there."""
+
+
+def once(broker: Broker, topic: str, catalog: Catalog, *gated: str) -> list[str]:
+    """The command that follows a topic to its end; with a file, and the table whose state waits for its end."""
     return [
-        sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
-        topic, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
+        sys.executable, *(["-c", GATED, *gated] if gated else ["-m", "engine.cli"]),
+        "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics", topic,
+        "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
     ]  # fmt: skip
 
 
@@ -92,21 +119,19 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     tables = [SourceTable(f"t{n}", [int32("n")], key=(), topic_name=first) for n in range(12)]
     send(kafka, *(table.insert({"n": n}) for n in range(20) for table in tables))
     catalog = Catalog(str(tmp_path / "warehouse"))
-    command = once(broker, first, catalog)
-    gate = tmp_path / "warehouse" / "_cdc" / "shop" / "tables" / "t9.json"
-    gate.parent.mkdir(parents=True)
+    gate = tmp_path / "gate"
+    command, gated = once(broker, first, catalog), once(broker, first, catalog, str(gate), "t9")
     snapshots = tmp_path / "warehouse" / "shop.db"
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    job = subprocess.Popen(gated, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while job.poll() is None and not [*snapshots.glob("*/schema/schema-0")]:  # the states have been read once
         time.sleep(0.001)
-    os.mkfifo(gate)  # a reader of the last table's state waits: this test may be late
+    gate.touch()  # this test may be late
     while job.poll() is None and not [*snapshots.glob("*/snapshot/snapshot-1")]:
         time.sleep(0.005)
     os.killpg(job.pid, signal.SIGKILL)
     job.wait(30)
     written = len([*snapshots.glob("*/snapshot/snapshot-1")])
     assert 0 < written < 12
-    gate.unlink()
     metrics = tmp_path / "fluvial.prom"
     command += ["--metrics-file", str(metrics)]
     done = subprocess.run(command, capture_output=True, timeout=200, check=False)
@@ -168,17 +193,17 @@ def test_sigterm_lets_the_running_batch_end(
     tables = [SourceTable(f"t{n}", [int32("n")], key=(), topic_name=first) for n in range(3)]
     send(kafka, *(table.insert({"n": n}) for n in range(20) for table in tables))
     catalog = Catalog(str(tmp_path / "warehouse"))
-    command = once(broker, first, catalog)
+    gate = tmp_path / "gate"
+    gate.touch()
+    command, gated = once(broker, first, catalog), once(broker, first, catalog, str(gate), "t2")
     home = tmp_path / "warehouse" / "_cdc" / "shop"
-    gate = home / "tables" / "t2.json"
-    gate.parent.mkdir(parents=True)
-    os.mkfifo(gate)  # a reader of this table's state waits, in the middle of the batch
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    with gate.open("w") as state:  # when the batch has begun to read it
-        job.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        assert job.poll() is None
-        json.dump(CdcTableState().to_json(), state)
+    job = subprocess.Popen(gated, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while job.poll() is None and not gate.with_suffix(".reached").exists():  # in the middle of the batch
+        time.sleep(0.01)
+    job.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert job.poll() is None
+    gate.unlink()
     _, error = job.communicate(timeout=60)
     assert job.returncode == 143, error.decode()[-2000:]
     progress = (home / "progress.json").read_text()

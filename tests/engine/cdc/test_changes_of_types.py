@@ -1,5 +1,6 @@
 """Changes of columns that a table cannot follow as it is: another column, or a wait with the command that helps."""
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from engine.cdc.settings import TableSettings
 from engine.cdc.signals import check_resnapshot, request_snapshots
 from engine.cdc.status import latest_offsets
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
+from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
 from tests.support.change_events import Field, SourceTable, decimal, int32, int64, text
@@ -125,6 +127,18 @@ def test_a_table_without_a_key_takes_a_new_column_without_a_default(job: MemoryJ
     job.batch(KEYLESS.insert({"id": 1, "d": None}), KEYLESS.insert({"id": 2, "d": None}))
     job.batch(later.insert({"id": 3, "d": None, "x": "x"}), later.delete({"id": 1, "d": None, "x": None}))
     assert [row["id"] for row in job.rows("nk")] == [2, 3]
+
+
+def test_partitions_without_a_key_take_a_new_column_one_after_the_other(job: MemoryJob) -> None:
+    """The one that has none of the new rows yet has not dropped the column."""
+    later = KEYLESS.with_columns(*KEYLESS.columns, text("x"))
+    LogTopics(job.settings.properties).create_topic(KEYLESS.topic, bucket_count=2)
+    keys = {zlib.crc32(key) % 2: key for key in (b"a", b"b", b"c", b"d")}
+    old, new = KEYLESS.insert({"id": 1, "d": None})[2], later.insert({"id": 2, "d": None, "x": "x"})[2]
+    for place, value in ((0, old), (1, old), (0, new), (1, old), (1, new), (0, new)):
+        job.restarted()
+        assert job.batch((KEYLESS.topic, keys[place], value)).tables["nk"].parked is None
+    assert [row["id"] for row in job.rows("nk")] == [1, 1, 1, 2, 2, 2]
 
 
 def test_a_table_that_only_grows_takes_every_change(tmp_path: Path) -> None:

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from engine.cdc.records.scan import split_of
 from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.settings import GENERATED as GENERATED_COLUMN
 from engine.cdc.state import CdcTableState
+from engine.cdc.survey.findings import survey
+from engine.cdc.survey.samples import samples
 from engine.cdc.verify.comparison import paired
 from engine.cdc.verify.database import LiveTable
+from logstore.format.connect_types import TypeRules
 from tests.support.cdc_job import MemoryJob, memory_job
-from tests.support.change_events import SourceTable, int32
+from tests.support.change_events import Record, SourceTable, int32
 
 WITHOUT = SourceTable("t", [int32("id", optional=False), int32("a")])
 WITH = WITHOUT.with_columns(*WITHOUT.columns, int32("g"))
@@ -73,6 +78,49 @@ def test_columns_that_the_catalog_of_the_source_names_are_left_out(tmp_path: Pat
         assert [(row["a"], row["g"]) for row in job.rows("t")] == [(5, 6), (7, 8)]
 
 
+@pytest.mark.parametrize("records", [[WITH.read({"id": 1, "a": 1, "g": 2})], [WITHOUT.insert({"id": 1, "a": 1})]])
+def test_a_column_that_the_table_lacks_is_named_or_refused(
+    tmp_path: Path, records: list[Record], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where no record has it, as where there was no snapshot: by the log, by plan, and by types.lossy."""
+    with memory_job(tmp_path, generated=GENERATED) as job:
+        assert job.batch(*records).tables["t"].parked is None
+        assert "column=g source=public.t loses='a generated column" in caplog.text
+        (table,) = survey(samples(job.settings, count=50), job.settings, split_of(job.settings)).tables
+        assert [each.note for each in table.columns if each.name == "g"] == [GENERATED_COLUMN]
+        assert table.problems == ()
+        object.__setattr__(job.settings, "types", TypeRules(lossy="refuse"))
+        job.restarted()
+        reason = str(job.batch(WITHOUT.insert({"id": 2, "a": 5})).tables["t"].parked)
+        assert "loses='a generated column" in reason
+        (table,) = survey(samples(job.settings, count=50), job.settings, split_of(job.settings)).tables
+        assert table.problems == (f"g: types.lossy=refuse: {GENERATED_COLUMN}",)
+        pattern = re.search(r"columns: \{exclude: \['(.*?)'\]\}", reason)
+        assert pattern is not None
+        object.__setattr__(job.settings, "excluded", (pattern[1],))
+        assert resumed(job) is None
+        assert job.rows("t") == [{"id": 1, "a": 1}, {"id": 2, "a": 5}]
+
+
+def test_plan_names_a_column_that_changes_have_as_null(job: MemoryJob) -> None:
+    """So a connector publishes generated ones after a snapshot by a signal; without the source's catalog it may be."""
+    job.send(WITH.read({"id": 1, "a": 1, "g": 2}), WITH.insert({"id": 2, "a": 5, "g": None}))
+    assert "null in all changes" in noted(job)["g"]
+    assert [name for name, note in noted(job).items() if note] == ["g"]
+    job.send(WITH.insert({"id": 3, "a": 1, "g": 2}))
+    assert noted(job)["g"] == ""
+
+
+def noted(job: MemoryJob) -> dict[str, str]:
+    (table,) = survey(samples(job.settings, count=50), job.settings, split_of(job.settings)).tables
+    return {each.name: each.note for each in table.columns}
+
+
+def test_a_column_that_is_computed_here_is_not_lost(tmp_path: Path) -> None:
+    with memory_job(tmp_path, generated=GENERATED, computed={"g": "a + 1"}, types=TypeRules(lossy="refuse")) as job:
+        assert job.batch(WITHOUT.insert({"id": 1, "a": 1})).tables["t"].parked is None
+
+
 def test_a_table_that_has_such_a_column_loses_it(job: MemoryJob) -> None:
     """Made by an earlier version, or before the column was generated: old rows would have values of the past."""
     job.batch(WITH.insert({"id": 1, "a": 1, "g": 2}))
@@ -106,7 +154,8 @@ def test_a_state_of_an_earlier_version_asks_nothing(job: MemoryJob) -> None:
     """It does not know which columns changes had."""
     job.batch(WITH.read({"id": 1, "a": 1, "g": 2}))
     body = job.state.table("t").to_json()
-    del body["parts"]["changed"]
+    ((_, _, parts),) = body["parts"]
+    body["parts"] = {name: value for name, value in parts.items() if name != "changed"}
     job.state.put("t", CdcTableState.from_json(body))
     job.restarted()
     assert job.batch(WITHOUT.insert({"id": 2, "a": 2})).tables["t"].parked is None

@@ -39,7 +39,7 @@ def workers() -> set[int]:
     return {each.pid for each in found if name_of(each).startswith("python")}
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_of_200_topics_five_active_ones_cost_at_most_twice_one(
     spark: SparkSession, kafka: KafkaProperties, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:

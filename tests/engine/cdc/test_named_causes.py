@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.status import job_status
 from engine.cdc.survey.findings import survey
 from engine.cdc.survey.samples import TopicSample
 from engine.cdc.verify.database import LiveTable, SourceDatabase
@@ -57,6 +58,29 @@ def test_flattened_records_are_refused_by_name(job: MemoryJob) -> None:
     assert "unwrap" in found.problems["shop.public.flat"]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "is_row"),
+    [
+        ({"id": 1}, {"id": 1, "status": None}, True),
+        ({"id": 1, "s": "a"}, {"s": "a", "v": [1], "id": 1}, True),
+        ({"serverName": "shop"}, {"ts_ms": 1}, False),
+        ({"id": "5"}, {"status": "END", "id": "5", "event_count": 1, "data_collections": []}, False),
+        ({"databaseName": "shop"}, {"source": {}, "databaseName": "shop", "ddl": "DROP TABLE t"}, False),
+        ("5", {"id": "5"}, False),
+        ({}, {"id": 1}, False),
+    ],
+)
+def test_rows_alone_without_schema_parts_are_known_by_their_keys(
+    job: MemoryJob, key: object, value: object, is_row: bool
+) -> None:
+    """Beside other tables such a topic was left out with a warning, and the run ended well."""
+    record = ("shop.public.flat", json.dumps(key).encode(), json.dumps(value).encode())
+    report = job.batch(record, T.insert({"id": 1}))
+    assert report.tables.keys() == ({"flat", "t"} if is_row else {"t"})
+    if is_row:
+        assert "ExtractNewRecordState" in str(report.tables["flat"].parked)
+
+
 def test_a_run_that_ends_with_tables_that_wait_says_so(job: MemoryJob, capsys: pytest.CaptureFixture[str]) -> None:
     """A scheduler saw success, each time."""
     job.batch(T.insert({"id": 1}))
@@ -84,6 +108,17 @@ def test_a_run_without_a_topic_or_a_table_says_so(tmp_path: Path, capsys: pytest
         job.batch(T.insert({"id": 1}))
         assert ended(job) == 3
         assert "no record is of a table" in capsys.readouterr().err
+
+
+def test_topics_that_are_missing_are_named(job: MemoryJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """Deleted, or a pattern that matches a part of them: the table was running, and 0 records behind."""
+    job.batch(T.insert({"id": 1}), replace(T, name="u").insert({"id": 1}))
+    assert ended(job, topics=[("shop.public.u", 0)]) == 0
+    assert "t: topics of the table are not there" in capsys.readouterr().err
+    first, second = job_status(job.state, latest={("shop.public.u", 0): 3}, now_ms=1)
+    assert (first.table, second.table, second.reason) == ("t", "u", None)
+    assert "topics=shop.public.t fix=" in str(first.reason)
+    assert [each.reason for each in job_status(job.state, latest=None, now_ms=1)] == [None, None]
 
 
 def test_a_name_that_no_table_can_have_waits_with_the_rule_to_write(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from engine.cdc.settings import CdcSettings
 from engine.cdc.survey.findings import survey
-from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import TopicSample
+from engine.cli.commands.survey import job_text
 from engine.deploy.cdc_job import cdc_of, cdc_settings
 from engine.deploy.config.job_config import parse_job
 from logstore.format.schema_parts import split_payloads
@@ -73,6 +73,17 @@ def test_a_topic_of_changes_that_is_named_like_a_table_without_a_log_is_read(tmp
             job.batch(routed.insert({"id": number, "s": "x"}))
             job.restarted()
         assert [row["id"] for row in job.rows("orders")] == [0, 1, 2]
+
+
+def test_a_log_whose_name_was_that_of_a_topic_of_changes_is_no_source(job: MemoryJob) -> None:
+    """Changes that are routed to shop.orders: the log of shop.orders has another name, which the pattern matches."""
+    routed = SourceTable("orders", ORDERS.columns, topic_name="shop.orders")
+    for number in range(3):
+        report = job.batch(routed.truncate(), routed.insert({"id": number, "s": "x"}))
+        assert [each.parked for each in report.tables.values()] == [None]
+        job.restarted()
+    job.batch()
+    assert ([row["id"] for row in job.rows("orders")], job.state.tables()) == ([2], ["orders"])
 
 
 def test_the_log_of_another_warehouse_is_no_source(job: MemoryJob) -> None:

@@ -165,8 +165,8 @@ def job(tmp_path: Path, postgres_source: PostgresSource) -> Iterator[Job]:
         yield made
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("rounds", [1, 3])
 def test_a_database_is_equal_after_kills_of_all_around_it(
     job: Job,
     postgres_source: PostgresSource,

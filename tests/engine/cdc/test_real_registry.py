@@ -11,7 +11,7 @@ from tests.stores.debezium import PostgresSource
 from tests.stores.following import Follower
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_job_over_avro_is_equal_to_its_source(postgres_source: PostgresSource, apicurio: str, tmp_path: Path) -> None:
     """A: types, large values, a new column, a truncate, a killed connector; every row once, also without a key."""
     types, large = POSTGRES["types"], POSTGRES["large"]

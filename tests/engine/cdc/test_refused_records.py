@@ -9,6 +9,7 @@ import pytest
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.state import CdcTableState
 from engine.cdc.status import check_known, skipped
+from engine.cdc.survey.samples import samples
 from engine.kafka.dead_letters import OFFSET_HEADER, DeadLetters
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import MemoryJob, memory_job
@@ -135,10 +136,39 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(
         assert letters == {1: bad[2]}
         job.batch(bad)
         assert sorted(letters) == [1, 4]
-        assert "too many records" in str(job.batch(order_row(6), bad).tables["t"].parked)
+        reason = str(job.batch(order_row(6), bad).tables["t"].parked)
+        assert "too many records" in reason
         assert ids_stored(job) == [0, 2]
+        assert reason.endswith("or: fluvial cdc skip t --until 8'")
         assert skip(job, 8) is None
         assert ids_stored(job) == [0, 2, 6]
+
+
+def test_a_table_with_more_bad_records_than_are_allowed_continues_when_more_are(
+    tmp_path: Path, letters: dict[int, bytes | None]
+) -> None:
+    with memory_job(tmp_path, dead_letters="letters", max_bad=1) as job:
+        reason = str(job.batch(order_row(0), POISONED, order_row(2), POISONED).tables["t"].parked)
+        assert "raise max-bad, start the job again, and: fluvial cdc resume t" in reason
+        job.settings = replace(job.settings, max_bad=2)
+        job.restarted()
+        job.state.ask("resume", "t", at_ms=1)
+        assert job.batch().tables["t"].parked is None
+        assert (ids_stored(job), sorted(letters)) == ([0, 2], [1, 3])
+
+
+@pytest.mark.parametrize("bad", [(T.topic, b"k", b"garbage"), POISONED])
+def test_dead_letters_are_no_source_where_the_pattern_matches_their_topic(
+    tmp_path: Path, letters: dict[int, bytes | None], bad: Record
+) -> None:
+    """Each was read again, and sent again, until the table had too many of them; plan named them as a problem."""
+    with memory_job(tmp_path, dead_letters="shop.letters") as job:
+        job.batch(order_row(0), bad)
+        for _ in range(3):
+            job.batch(("shop.letters", bad[1], bad[2]), order_row(3))
+            job.restarted()
+        assert (job.state.tables(), sorted(letters), ids_stored(job)) == (["t"], [1], [0, 3])
+        assert [each.topic for each in samples(job.settings, count=9)] == [T.topic]
 
 
 def test_garbage_before_the_first_row_of_a_table_is_a_dead_letter_too(

@@ -1,6 +1,7 @@
 """A connector that was killed publishes changes again: the tables have each of them once."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ def job(tmp_path: Path) -> Iterator[MemoryJob]:
         yield made
 
 
-def placed(transaction: int, order: int = 1) -> dict[str, Any]:
-    """The place of a change: the order in a transaction."""
-    lsn = 100 * transaction + order
+def placed(transaction: int, order: int = 1, *, at: int | None = None) -> dict[str, Any]:
+    """The place of a change: the order in a transaction, and in the log, if that is another one."""
+    lsn = 100 * transaction + (order if at is None else at)
     return {
         "lsn": lsn,
         "commit": 100 * transaction,
@@ -53,6 +54,30 @@ def test_a_row_without_a_key_is_counted_once(job: MemoryJob) -> None:
     job.restarted()
     job.batch(log_row(4, 1), log_row(4, 2), log_row(5))
     assert numbers_in(job) == [11, 21, 22, 31, 41, 42, 51]
+
+
+def test_deletes_of_a_transaction_that_a_killed_connector_resumes_are_not_lost(job: MemoryJob) -> None:
+    """It counts from 1 again: its changes are behind those before in the log, whatever their orders are."""
+    rows = [ORDERS.insert({"id": number, "state": "a"}, **placed(1, number)) for number in (1, 2, 3, 4)]
+    first = [ORDERS.delete({"id": number, "state": "a"}, **placed(2, number)) for number in (1, 2)]
+    resumed = [
+        ORDERS.delete({"id": number, "state": "a"}, **placed(2, order, at=number)) for order, number in ((1, 3), (2, 4))
+    ]
+    job.batch(*rows, *first, *resumed[:1])
+    job.batch(resumed[1])
+    assert job.rows("orders") == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ends", [(), (7,), (5, 6), (2, 6, 9)])
+def test_rows_of_a_copy_are_counted_once(job: MemoryJob, ends: tuple[int, ...]) -> None:
+    """PostgreSQL logs many rows of a COPY at one place: a killed connector publishes all of that place again."""
+    copied = [LOG.insert({"n": order}, **placed(2, order + 1, at=1)) for order in (1, 2, 3, 4, 5)]
+    again = [LOG.insert({"n": order}, **placed(2, order, at=1)) for order in (1, 2, 3, 4, 5)]
+    published = [log_row(1), *copied[:3], *again[:2], *again, log_row(3)]
+    for start, end in pairwise((0, *ends, len(published))):
+        job.batch(*published[start:end])
+    assert numbers_in(job) == [1, 2, 3, 4, 5, 11, 31]
 
 
 def test_equal_rows_are_not_repeated_changes(job: MemoryJob) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.cdc import signals
 from engine.cdc.rules.names import SourceTable as Source
-from engine.cdc.signals import prefixes_of, request_snapshots, signals_for
+from engine.cdc.signals import Silent, check_there, prefixes_of, request_snapshots, signals_for
 from engine.cdc.state import RESNAPSHOT
 from engine.cdc.status import job_status
 from lsm.errors import InvalidInputError
@@ -148,6 +148,36 @@ def test_a_second_snapshot_waits_for_the_first(job: MemoryJob, monkeypatch: pyte
     assert len(sent) == 2
     with pytest.raises(InvalidInputError, match=r"no such table: .* table=new known=docs,others fix='.*SCHEMA.NAME"):
         requested(job, "new", topic="signals")
+
+
+def test_a_table_whose_source_was_dropped_waits_for_no_snapshot(job: MemoryJob) -> None:
+    """The connector publishes nothing of it: refused by name, with the ways on; shards need one that is there."""
+    job.batch(DOCS.insert({"id": 1, "body": "a"}), OTHERS.insert({"id": 1}))
+    docs, new = Source("public", "docs"), Source("public", "new")
+    for name, gone in (("docs", docs), ("public.docs", docs), ("public.new", new)):
+        known = name.removeprefix("public.") if gone is docs else name
+        with pytest.raises(InvalidInputError, match=f"not there, .* table={known} source={gone} fix='if it was ren"):
+            request_snapshots(
+                job.state, job.settings, ["others", name], latest(job), topic="signals", at_ms=1,
+                silent=lambda _: Silent(missing=frozenset({docs, new})),
+            )  # fmt: skip
+    assert job.state.requests() == []
+    check_there({"both": [docs, new]}, lambda _: Silent(missing=frozenset({new})))
+
+
+def test_a_table_whose_source_has_no_rows_waits_for_no_snapshot(job: MemoryJob) -> None:
+    """It would keep rows that its source has not, and wait for the first row without end."""
+    job.batch(DOCS.insert({"id": 1, "body": "a"}), OTHERS.insert({"id": 1}))
+    docs, others = Source("public", "docs"), Source("public", "others")
+    with pytest.raises(InvalidInputError, match=r"no rows, .* table=docs source=public.docs fix='delete the rows"):
+        request_snapshots(
+            job.state, job.settings, ["others", "docs"], latest(job), topic="signals", at_ms=1,
+            silent=lambda _: Silent(empty=frozenset({docs})),
+        )  # fmt: skip
+    assert job.state.requests() == []
+    check_there({"both": [docs, others]}, lambda _: Silent(empty=frozenset({docs})))
+    with pytest.raises(InvalidInputError, match="has no rows"):
+        check_there({"both": [docs, others]}, lambda _: Silent(frozenset({others}), frozenset({docs})))
 
 
 def test_status_says_how_a_snapshot_that_does_not_come_is_asked_for_again(job: MemoryJob) -> None:

@@ -109,6 +109,19 @@ def test_a_table_that_waits_for_something_else_does_not_go_on_in_the_new_topic(j
     assert ids_stored(job) == [1, *range(10, 16)]
 
 
+def test_a_table_that_waits_with_its_first_record_says_so_too(job: MemoryJob) -> None:
+    """It has no rows, and so no position: it went on in the new topic, without those of the old one, and no word."""
+    job.batch(order_row(1), (T.topic, b"k", b"garbage"))
+    made_again(job, order_row(7))
+    job.batch()
+    job.state.ask("resume", "t", at_ms=1)
+    job.restarted()
+    assert "was deleted and made again" in str(job.batch().tables["t"].parked)
+    job.state.ask("resume", "t", at_ms=2)
+    job.batch()
+    assert ids_stored(job) == [7]
+
+
 def test_the_reader_asks_for_ids_and_the_ends_of_the_new_topic(job: MemoryJob) -> None:
     """Also while the list of topics is one that it has asked for before."""
     reader = CdcStreamReader(SourcePlan(settings=job.settings))

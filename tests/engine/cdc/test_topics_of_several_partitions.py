@@ -81,7 +81,7 @@ def check_equal(job: MemoryJob, source: PartitionedSource) -> None:
         moment = {"lsn": 10**6, "ts_ms": 1_763_859_700_000}
         job.batch(*(source.table.read(row, snapshot="true", **moment) for row in source.rows.values()))
         assert job.state.table("t").parked is None
-    live = {column: name for name, column in job.state.table("t").sequence.live.items()}
+    live = {column: name for name, column in job.live("t").items()}
     assert set(live.values()) == {"id", *source.columns}
     found = {row["id"]: {live[name]: row[name] for name in live} for row in job.rows("t")}
     assert found == source.rows
@@ -107,7 +107,7 @@ def test_a_part_that_another_partition_has_left_behind(tmp_path: Path, together:
         take_in(job, [records] if together else [[each] for each in records])
         take_in(job, [[source.insert(0)]])
         assert job.state.table("t").parked is None
-        assert dict(job.state.table("t").sequence.live) == {name: name for name in ("id", "a", "b", "c")}
+        assert dict(job.live("t")) == {name: name for name in ("id", "a", "b", "c")}
         check_equal(job, source)
 
 

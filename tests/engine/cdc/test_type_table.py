@@ -115,5 +115,8 @@ def test_what_a_type_loses_is_on_the_page_and_in_the_plan() -> None:
     found = losses("types", "contrib")
     left_out = {name for name, note in found.items() if "REPLICA IDENTITY FULL needed" in note}
     assert left_out == {"ba", "na", "tsa", "tza"}  # large values without a placeholder
-    assert {name for name, note in found.items() if not note.startswith("an update that leaves")} == lossy
+    unknown = {name for name, note in found.items() if note.startswith("unless it is an array of text")}
+    assert unknown == {"ta", "ca"}  # the connector of the samples does not say the source's types
+    others = found.keys() - unknown
+    assert {name for name in others if not found[name].startswith("an update that leaves")} == lossy
     assert losses("modes").keys() >= {"ts", "tm"}  # time.precision.mode=connect

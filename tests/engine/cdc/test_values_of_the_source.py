@@ -1,5 +1,6 @@
 """Values that connectors write otherwise than the source: what it meant, where it cannot mean something else."""
 
+import json
 import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from logstore.format.connect_types import TypeRules, columns_of_part
 from logstore.format.source.ranges import of_julian_calendar
+from tests.stores import change_samples
 from tests.support.cdc_job import memory_job
 from tests.support.change_events import Record, SourceTable, int32, text
 
@@ -166,3 +168,27 @@ def test_each_day_of_the_julian_calendar(days: list[date], unit: str) -> None:
     wanted = [(each - date(1970, 1, 1)).days * per_day + 7 for each in days]
     found = of_julian_calendar(moved.cast(pa.timestamp(unit)))
     assert found.cast(pa.int64()).to_pylist() == [*wanted, None]
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("json", {"ha", "ca", "b"}), ("map", {"ha", "ca"})])
+def test_values_of_contrib_that_are_stored_apart_and_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str, lost: set[str]
+) -> None:
+    """Records of a real connector, in two modes of ``hstore`` and of bytes: what it leaves out is kept, or said."""
+
+    def pairs(value: Any) -> Any:
+        return value if value is None else json.loads(value) if mode == "json" else dict(value)
+
+    connector = {"binary.handling.mode": {"json": "base64", "map": "hex"}[mode]}
+    with memory_job(tmp_path, connector=connector) as job:
+        changes = [each for each in change_samples.read(f"hstores-{mode}") if each.topic.endswith(".hstores")]
+        job.batch(*(("shop.public.hstores", each.key, each.value) for each in changes))
+        one, two, three, four = job.rows("hstores")
+    assert [row["v"] for row in (one, two, three, four)] == [2] * 4
+    assert pairs(two["h"]) == {f"k{number}": f"value {number}" for number in range(1, 131)}
+    assert [pairs(row["h"]) for row in (one, three, four)] == [None, {"a": "1"}, None]
+    assert ([pairs(each) for each in one["ha"]], one["ca"]) == ([{"a": "1"}], ["Ab"])
+    assert two["c"] == "C" * 2100
+    assert {name for name, value in two.items() if value is None} == lost
+    said = re.findall(r"column=(\w+) .*publishes null", caplog.text)
+    assert set(said) == lost

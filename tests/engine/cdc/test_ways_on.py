@@ -1,7 +1,9 @@
 """Each kind of table that waits: what its message says is done word by word, and then it is what its source is."""
 
+import ast
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +17,10 @@ from engine.cdc.signals import request_snapshots
 from engine.cdc.status import job_status, latest_offsets
 from filestore.types.data_types import parse_data_type
 from logstore.format.connect_types import TypeRules
+from logstore.kafka.memory.cluster import MemoryCluster
 from logstore.kafka.topics import LogTopics
 from tests.support.cdc_job import MemoryJob, memory_job
-from tests.support.change_events import Record, SourceTable, int32, int64, text
+from tests.support.change_events import Field, Record, SourceTable, decimal, int32, int64, text
 
 T = SourceTable("t", [int32("id", optional=False), int32("v")])
 _COMMAND = re.compile(r"fluvial cdc (resnapshot|resume|skip) ([\w.,]+)((?: --[a-z-]+(?: \d+)?)*)")
@@ -121,6 +124,43 @@ def test_a_change_that_the_rules_refuse(tmp_path: Path, kind: str, changes: list
         check_equal(job, expected)
 
 
+MILLIS, MICROS = ({**int64("v"), "name": f"io.debezium.time.{name}"} for name in ("Timestamp", "MicroTimestamp"))
+FLOAT, DOUBLE = ({**int32("v"), "type": kind} for kind in ("float", "double"))
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "fits", "large"),
+    [
+        (int32("v"), int64("v"), 1, 1 << 40),
+        (decimal("v", 10, 2), decimal("v", 14, 4), None, "AQ=="),
+        (MILLIS, MICROS, None, 1),
+        (FLOAT, DOUBLE, 0.5, 0.1),
+    ],
+)
+@pytest.mark.parametrize("command", ["resume", "skip"])
+def test_a_value_for_a_column_that_a_rule_keeps_narrow(
+    tmp_path: Path, narrow: Field, wide: Field, fits: Any, large: Any, command: str
+) -> None:
+    """1 << 40 became 0, digits were cut, in silence; values that fit are taken, and deletes need none."""
+    old, new = (SourceTable("t", [T.columns[0], each]) for each in (narrow, wide))
+    with memory_job(tmp_path / "expected") as job:
+        job.batch(new.insert({"id": 4, "v": large}))
+        expected = job.rows("t") if command == "resume" else []
+    with memory_job(tmp_path, schema_changes={"widen": "ignore"}) as job:
+        job.batch(old.insert({"id": 1, "v": fits}), old.insert({"id": 2, "v": fits}))
+        report = job.batch(new.insert({"id": 3, "v": fits}), new.delete({"id": 2, "v": large}))
+        assert report.tables["t"].parked is None
+        job.batch(new.insert({"id": 4, "v": large}), new.insert({"id": 5, "v": fits}))
+        reason = reason_of(job)
+        assert "schema-changes.widen=ignore fix='set it to evolve" in reason
+        if command == "resume":
+            with_rules(job, schema_changes={})
+        do(job, reason, command)
+        assert job.state.table("t").parked is None
+        rows = {row["id"]: row for row in job.rows("t")}
+        assert (sorted(rows.keys() - {4}), [rows[4]] if 4 in rows else []) == ([1, 3, 5], expected)
+
+
 def test_a_truncate_in_a_topic_of_several_partitions(tmp_path: Path) -> None:
     """Which of the changes came before is not known: a snapshot is what the source has."""
     with memory_job(tmp_path) as job:
@@ -214,6 +254,40 @@ def test_a_topic_that_was_made_again(tmp_path: Path, has_topic_ids: bool, comman
         check_equal(job, rows)
 
 
+COUNTED = replace(T, key=())
+
+
+def without_a_key(job: MemoryJob, cause: str) -> SourceTable:
+    """A table that waits for this cause, with two rows in the source; gives the source table then."""
+    later = {"a key is added": T}.get(cause, COUNTED)
+    job.has_topic_ids = True
+    if cause == "truncated":
+        LogTopics(job.settings.properties).create_topic(T.topic, bucket_count=2)
+    job.batch((T if cause == "the key is dropped" else COUNTED).insert({"id": 1, "v": 1}))
+    if cause == "another topic":
+        recreate_topic(job, T.topic)
+    if cause == "truncated":
+        job.batch((T.topic, b"a", COUNTED.insert({"id": 2, "v": 1})[2]), (T.topic, b"b", COUNTED.truncate()[2]))
+    if cause == "expired":
+        job.send(COUNTED.insert({"id": 2, "v": 1}))
+        cluster: MemoryCluster = job.settings.properties.environment.cluster  # type: ignore[attr-defined]
+        cluster.delete_records(T.topic, 0, cluster.partition(T.topic, 0).end)
+    job.batch(later.insert({"id": 2, "v": 2}))
+    return later
+
+
+@pytest.mark.parametrize("cause", ["another topic", "expired", "truncated", "a key is added", "the key is dropped"])
+def test_each_command_for_a_table_without_a_key_says_that_the_source_has_no_writer(tmp_path: Path, cause: str) -> None:
+    """The command that the message named was refused, because it lacked ``--writers-stopped``."""
+    with memory_job(tmp_path) as job:
+        later = without_a_key(job, cause)
+        rows = [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+        reason = reason_of(job)
+        assert "--writers-stopped" in reason
+        do(job, reason, "resnapshot", Live(later, rows))
+        check_equal(job, rows)
+
+
 def recreate_topic(job: MemoryJob, topic: str) -> None:
     topics = LogTopics(job.settings.properties)
     topics.delete_topic(topic)
@@ -231,3 +305,153 @@ def test_a_snapshot_that_begins_again_of_source_tables_without_keys_in_one_table
         assert "would be counted twice" in reason
         do(job, reason, "resnapshot", Live(one, [row, row]), Live(two, [row]))
         check_equal(job, [row, row, row])
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("command", ["resnapshot", "skip"])
+def test_records_that_expired_before_the_table_had_them(tmp_path: Path, command: str, partitions: int) -> None:
+    """The message was that of a table's log; to resume it waited again."""
+    with memory_job(tmp_path) as job:
+        LogTopics(job.settings.properties).create_topic(T.topic, bucket_count=partitions)
+        first = [{"id": number, "v": 1} for number in range(9)]
+        job.batch(*map(T.insert, first))
+        job.send(T.insert({"id": 9, "v": 1}), T.insert({"id": 9, "v": 2}))
+        cluster: MemoryCluster = job.settings.properties.environment.cluster  # type: ignore[attr-defined]
+        number = zlib.crc32(T.insert({"id": 9})[1] or b"") % partitions
+        cluster.delete_records(T.topic, number, cluster.partition(T.topic, number).end)
+        job.batch(*(T.update({"id": each["id"], "v": 4}) for each in first))
+        rows = [{"id": number, "v": 2} for number in range(12)]
+        do(job, reason_of(job), command, Live(T, rows))
+        check_equal(job, rows if command == "resnapshot" else [{"id": number, "v": 4} for number in range(9)])
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_awaited_snapshot_without_keys_that_comes_in_several_batches(
+    tmp_path: Path, partitions: int, count: int
+) -> None:
+    """Rows of the second source table, or partition, were taken for a snapshot that begins again: it waited again."""
+    tables = [SourceTable(f"t{number}", T.columns, key=()) for number in range(count)]
+    rows = [{"id": number, "v": 1} for number in range(6)]
+    with memory_job(tmp_path, naming=Naming(rules=(NameRule(source=r"public\.t\d", to="t"),))) as job:
+        job.has_topic_ids = True
+        for table in tables:
+            LogTopics(job.settings.properties).create_topic(table.topic, bucket_count=partitions)
+        # rows without a key are in any partition
+        events = [(each.topic, str(row).encode(), each.insert(row)[2]) for each in tables for row in rows]
+        job.batch(*events)
+        latest = latest_offsets(job.settings.properties, job.settings.pattern)
+        request_snapshots(job.state, job.settings, ["t"], latest, topic=None, at_ms=1, are_writers_stopped=True)
+        job.batch()
+        last = len(rows) - 1
+        for table in tables:
+            for at, row in enumerate(rows):
+                mark = "first" if at == 0 else "last" if at == last else "true"
+                job.batch((table.topic, str(row).encode(), table.read(row, snapshot=mark, lsn=7)[2]))
+                job.restarted()
+        check_equal(job, rows * count)
+        changes = [(each.topic, b"k", each.delete(rows[0])[2]) for each in tables]
+        job.batch(*changes)
+        check_equal(job, rows[1:] * count)
+
+
+def test_a_snapshot_that_begins_again_behind_an_awaited_one_is_not_counted_twice(tmp_path: Path) -> None:
+    table, row = SourceTable("t", T.columns, key=()), {"id": 1, "v": 1}
+    with memory_job(tmp_path) as job:
+        job.batch(table.insert(row))
+        latest = latest_offsets(job.settings.properties, job.settings.pattern)
+        request_snapshots(job.state, job.settings, ["t"], latest, topic=None, at_ms=1, are_writers_stopped=True)
+        job.batch()
+        for lsn in (7, 8):
+            job.batch(table.read(row, snapshot="first", lsn=lsn))
+        job.batch(table.read(row, snapshot="last", lsn=8))
+        check_equal(job, [row, row])
+
+
+def test_a_column_with_the_name_of_one_that_the_job_adds(tmp_path: Path) -> None:
+    with memory_job(tmp_path, added={"v": "source.lsn"}) as job:
+        job.batch(T.insert({"id": 1, "v": 1}))
+        reason = reason_of(job)
+        rule = re.search(r"columns: \{rename: \{(\w+): (\w+)\}\}", reason)
+        assert rule is not None, reason
+        do(with_rules(job, renamed={rule[1]: rule[2]}), reason, "resume")
+        assert [(row["id"], row["src_v"]) for row in job.rows("t")] == [(1, 1)]
+
+
+def test_a_key_column_that_a_rule_leaves_out(tmp_path: Path) -> None:
+    with memory_job(tmp_path, excluded=(r"public\.t\.id",)) as job:
+        job.batch(T.insert({"id": 1, "v": 1}))
+        reason = reason_of(job)
+        assert "a key column is not in the rows" in reason
+        assert "do not exclude it" in reason
+        do(with_rules(job, excluded=()), reason, "resume")
+        check_equal(job, [{"id": 1, "v": 1}])
+
+
+ENGINE = Path(__file__).parents[3] / "engine" / "cdc"
+TESTS = Path(__file__).parent
+THIS, SEVERAL = "test_ways_on", "test_topics_of_several_partitions"
+WAYS = {
+    "a snapshot of a table without a key has begun again, its rows would be counted twice":
+        (THIS, "test_a_snapshot_that_begins_again_of_source_tables_without_keys_in_one_table"),
+    "the source table was truncated": (THIS, "test_a_change_that_the_rules_refuse"),
+    "one of several source tables was truncated":
+        ("test_refused_records", "test_a_truncate_of_a_shard_is_skipped_with_what_it_removed"),
+    "a source table was truncated whose changes are in several partitions, so which of them came before is not known":
+        (THIS, "test_a_truncate_in_a_topic_of_several_partitions"),
+    "the topic was deleted and made again since it was read": (THIS, "test_a_topic_that_was_made_again"),
+    "records are not in the topic, because retention removed them before the table had them":
+        (THIS, "test_records_that_expired_before_the_table_had_them"),
+    "too many records cannot be decoded":
+        ("test_refused_records", "test_a_table_with_more_bad_records_than_are_allowed_continues_when_more_are"),
+    "record cannot be decoded":
+        ("test_refused_records", "test_a_skip_leaves_out_exactly_the_record_that_is_named"),
+    "record cannot be read": ("test_refused_records", "test_what_cannot_be_read_goes_to_the_dead_letters"),
+    "a table cannot have a dot in its name": (THIS, "test_a_table_name_with_a_dot"),
+    "two source tables have one name": (THIS, "test_two_source_tables_with_one_name"),
+    "a column is in the rows of a snapshot and not in the changes":
+        ("test_generated_columns", "test_a_column_that_only_rows_of_a_snapshot_have_is_asked_about"),
+    "rows without a key are known by all their values, and those of old rows have changed in the source":
+        ("test_rows_before_a_column", "test_a_table_without_a_key_waits_for_them"),
+    "the schema of the source has changed": (THIS, "test_a_change_that_the_rules_refuse"),
+    "columns have changed in a topic of several partitions, and which records came before is not known":
+        (SEVERAL, "test_a_column_that_was_dropped_and_comes_back"),
+    "the columns of a record are not known any more":
+        ("rules/test_part_sequence", "test_a_record_before_all_known_runs_is_no_record_of_the_first"),
+    "the type of a key column has changed": (THIS, "test_a_key_that_has_changed"),
+    "the key of the source table has changed": (THIS, "test_a_key_that_has_changed"),
+    "a column of the source has the name of one that the job adds":
+        (THIS, "test_a_column_with_the_name_of_one_that_the_job_adds"),
+    "a key column is not in the rows": (THIS, "test_a_key_column_that_a_rule_leaves_out"),
+    "a column loses something of the source": (THIS, "test_a_column_that_loses_something"),
+    "an update cannot be completed":
+        ("test_changes_of_types", "test_an_update_without_its_values_names_the_command_that_brings_them"),
+    "rows from before a new column or type have values that no record says":
+        ("test_rows_before_a_column", "test_by_rule_a_table_waits_for_them"),
+}  # fmt: skip
+"""The beginning of each message that parks a table, and the test that does what it says."""
+NO_TABLE_WAITS = {
+    "a connector stands still that gets a signal while it takes another snapshot",
+    "a computed column cannot have this name",
+    "rows that the source has deleted meanwhile stay",
+}
+"""Commands and starts that are refused, and warnings."""
+
+
+def messages() -> set[str]:
+    """The beginnings of texts with a fix, in what runs while a batch is planned and written."""
+    found = set()
+    places = [ENGINE / f"{name}.py" for name in ("batch", "planning", "tables", "writers")]
+    for path in [*places, *sorted((ENGINE / "rules").glob("*.py")), ENGINE / "records" / "table_rows.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
+                if re.match(r"[a-z ,]+: ", text) and ("fix=" in text or "record cannot be" in text):
+                    found.add(text.partition(":")[0])
+    return found
+
+
+def test_each_message_of_a_table_that_waits_has_a_test_that_does_what_it_says() -> None:
+    assert messages() - NO_TABLE_WAITS == WAYS.keys()
+    for file, name in WAYS.values():
+        assert f"def {name}(" in (TESTS / f"{file}.py").read_text(encoding="utf-8"), (file, name)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -320,3 +321,60 @@ def test_our_errors_are_found_in_the_text_of_others(text: str, kind: type[Fluvia
     found = fluvial_error(RuntimeError(text), "doing")
     assert str(found) == message
     assert isinstance(found, kind) or message.startswith("doing")
+
+
+class Terminal(io.StringIO):
+    """What is shown to a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("quiet_s", "shown"), [(0.01, True), (60.0, False)])
+def test_who_waits_longer_than_a_second_sees_what_for(
+    monkeypatch: pytest.MonkeyPatch, warehouse: str, fluvial: Fluvial, quiet_s: float, shown: bool
+) -> None:
+    """On a terminal alone, and never in the results."""
+    looked = threading.Event()
+    terminal = Terminal()
+
+    def slow(*given: object) -> list[object]:
+        end_s = time.monotonic() + 20 * shown
+        while "asking for the lag" not in terminal.getvalue() and time.monotonic() < end_s:
+            looked.wait(0.01)
+        return []
+
+    monkeypatch.setattr("engine.cli.output._QUIET_S", quiet_s)
+    monkeypatch.setattr("engine.cli.commands.lag.log_lags", slow)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", terminal)
+    code, out, _ = fluvial("lag", "shop.orders", "--json", "--warehouse", warehouse)
+    assert (code, json.loads(out)["streams"]) == (0, [])
+    assert ("asking for the lag of shop.orders" in terminal.getvalue()) is shown
+
+
+def test_a_watched_answer_comes_again_until_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, warehouse: str, fluvial: Fluvial
+) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.cli.output.time.sleep", wait)
+    place = ("--warehouse", warehouse)
+    code, out, _ = fluvial("lag", "shop.orders", "--json", "--watch", "7", *place)
+    assert (code, waits) == (0, [7.0] * 3)
+    once = fluvial("lag", "shop.orders", "--json", *place)[1]
+    assert out == once * 3
+    assert fluvial("lag", "shop.orders", "--watch", "0", *place)[0] == 2
+    assert fluvial("cdc", "status", "--watch", "x")[0] == 2
+
+
+def test_the_shell_is_the_prompt_of_sql(monkeypatch: pytest.MonkeyPatch, warehouse: str, fluvial: Fluvial) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("SHOW TABLES;"))
+    code, out, error = fluvial("shell", "--database", "shop", "--warehouse", warehouse)
+    assert (code, error) == (0, "")
+    assert "orders" in out

@@ -1,6 +1,8 @@
 """``fluvial read`` and ``fluvial lag``: any state of a table by one word; hints instead of empty tables."""
 
 import json
+import logging
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from click.shell_completion import ShellComplete
 
 from engine import Catalog
 from engine.cli.app import cli, run_command
+from engine.cli.commands.sql import completions
 from engine.cli.exit_codes import EXIT_INVALID
 from engine.cli.place import table_names
-from engine.cli.prompt import completions
 from engine.procedures import create_branch, create_savepoint, create_tag
+from lsm.errors import InvalidInputError
 from tests.support.tables import expire_all_but
 
 
@@ -129,16 +132,17 @@ def test_it_says_how_many_rows_are_not_shown(tmp_path: Path, capsys: pytest.Capt
     assert [said("--filter", "id < 20"), said("--limit", "5"), said("--format", "csv")] == ["", "", ""]
 
 
+def completed(*words: str) -> list[str]:
+    *before, last = words
+    shell = ShellComplete(cli, {}, "fluvial", "_FLUVIAL_COMPLETE")
+    return [each.value for each in shell.get_completions([*before], last)]
+
+
 def test_tables_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the shell, from the warehouse of the command line or the environment, and at the prompt of SQL."""
     catalog = Catalog(str(tmp_path))
     for name in ("shop.orders", "shop.lines", "web.visits"):
         catalog.create_table(name, pa.schema([("id", pa.int64())]))
-
-    def completed(*words: str) -> list[str]:
-        *before, last = words
-        shell = ShellComplete(cli, {}, "fluvial", "_FLUVIAL_COMPLETE")
-        return [each.value for each in shell.get_completions([*before], last)]
 
     assert completed("read", "--warehouse", str(tmp_path), "sh") == ["shop.lines", "shop.orders"]
     monkeypatch.setenv("FLUVIAL_WAREHOUSE", str(tmp_path))
@@ -152,3 +156,60 @@ def test_tables_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert completions("sel", tables) == ["select"]
     assert completions("VAL", tables) == ["VALUES"]
     assert completions("w", tables) == ["web.visits", "when", "where", "with"]
+
+
+def test_tags_branches_and_versions_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the command's table, however it is given; a name that is to be new is not among them."""
+    table = Catalog(str(tmp_path)).create_table("shop.orders", pa.schema([("id", pa.int64())]))
+    table.write({"id": [1]})
+    for tag in ("eod-1", "eod-2", "first"):
+        create_tag(table, tag)
+    create_savepoint(table)
+    create_branch(table, "dev", "first")
+    monkeypatch.setenv("FLUVIAL_WAREHOUSE", str(tmp_path))
+    assert completed("read", "shop.orders", "--at", "e") == ["eod-1", "eod-2"]
+    assert completed("read", "shop.orders", "--at", "savepoint.") == ["savepoint.1"]
+    assert completed("diff", "shop.orders", "eod-1", "eod-") == ["eod-1", "eod-2"]
+    assert completed("tail", "shop.orders", "--from", "f") == ["first"]
+    assert completed("tag", "delete", "shop.orders", "--tag", "f") == ["first"]
+    assert completed("delete-tag", "--database", "shop", "--table", "orders", "--tag", "f") == ["first"]
+    assert completed("branch", "merge", "shop.orders", "--branch", "d") == ["dev"]
+    assert completed("tag", "create", "shop.orders", "--tag", "f") == []
+    assert completed("branch", "create", "shop.orders", "--tag", "f") == ["first"]
+    assert completed("branch", "create", "shop.orders", "--branch", "d") == []
+    for nothing in (["read", "--at"], ["read", "shop.nothing", "--at"], ["delete-tag", "--tag"]):
+        assert completed(*nothing, "") == []
+
+
+@pytest.mark.parametrize("fault", [OSError("away"), RuntimeError("a bug"), InvalidInputError("no such warehouse")])
+def test_completion_shows_no_error(
+    fault: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor a log message: both would be typed into the line of the user."""
+
+    def failing(*_: object) -> list[str]:
+        logging.getLogger("fluvial.x").warning("slow")
+        raise fault
+
+    monkeypatch.setattr("engine.cli.place.table_names", failing)
+    assert completed("read", "--warehouse", str(tmp_path), "s") == []
+    assert completed("read", "--config", str(tmp_path / "none.yaml"), "s") == []
+    assert capsys.readouterr() == ("", "")
+    assert logging.getLogger("fluvial.x").isEnabledFor(logging.WARNING)
+
+
+def test_completion_does_not_wait_for_a_store_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, asked = threading.Event(), threading.Event()
+
+    def hanging(*_: object) -> list[str]:
+        asked.set()
+        answer.wait()
+        return ["shop.orders"]
+
+    monkeypatch.setattr("engine.cli.place.table_names", hanging)
+    monkeypatch.setattr("engine.cli.place._PATIENCE_S", 0.01)
+    assert completed("read", "--warehouse", str(tmp_path), "s") == []
+    assert asked.wait(30)
+    answer.set()

@@ -11,24 +11,34 @@ from pyspark.errors import PySparkRuntimeError
 from engine import Catalog
 from engine.cli import output
 from engine.cli.app import run_command
-from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, WORDS_ELSEWHERE
+from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, LISTING_TABLES, WORDS_ELSEWHERE, same_by_meaning
 from engine.runtime.logs import fields_of
 from engine.spark import session as sessions
 from filestore.io.disk import unavailable
+from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError, UnavailableError
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["drop-table", "db.t"], "DROP TABLE"),
-        (["create", "db.t"], "CREATE TABLE"),
+        (["drop-table", "db.t"], "fluvial drop db.t"),
+        (["create-table", "db.t"], "fluvial create db.t"),
+        (["mv", "db.t", "db.u"], "fluvial rename db.a db.b"),
         (["vacuum"], "expire-snapshots"),
         (["optimize"], "fluvial compact"),
         (["list_tables"], "fluvial ls"),
         (["migrat-table"], "did_you_mean=migrate-table"),
         (["zzzz"], "fix='fluvial --help'"),
-        (["tag", "drop"], "no such command: command=drop fix='fluvial tag --help'"),
+        (["tag", "drop"], "no such command: command=drop did_you_mean=delete fix='fluvial tag --help'"),
+        (["branch", "mv"], "did_you_mean=rename"),
+        (["drop-tag"], "did_you_mean=delete-tag"),
+        (["tag-rm"], "did_you_mean=delete-tag"),
+        (["create_tag"], "did_you_mean=create-tag"),
+        (["orphan-files-remove"], "fix='fluvial --help'"),
+        (["tag", "list"], "fluvial read 'db.t$tags'"),
+        (["show-branches"], "fluvial read 'db.t$branches'"),
+        (["checkpoint", "list"], "no such command: command=list fix='fluvial checkpoint --help'"),
     ],
 )
 def test_a_word_of_another_tool_leads_to_the_command(
@@ -42,6 +52,21 @@ def test_a_word_of_another_tool_leads_to_the_command(
 
 def test_no_command_is_a_word_of_another_tool() -> None:
     assert {*WORDS_ELSEWHERE} & {*COMMANDS, *ACTIONS, *GROUPS} == set()
+    assert LISTING_TABLES.keys() <= GROUPS.keys()
+    assert {*LISTING_TABLES.values()} <= SYSTEM_TABLES.keys()
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *ACTIONS])
+def test_a_name_in_another_order_or_with_underscores_is_the_same_by_meaning(name: str) -> None:
+    known = {*COMMANDS, *ACTIONS}
+    assert same_by_meaning(name, known) == name
+    assert same_by_meaning(name.replace("-", "_"), known) == name
+    verb, dash, things = name.partition("-")
+    if dash:
+        assert same_by_meaning(f"{things}-{verb}", known) == name
+    for other, ours in (("drop", "delete"), ("add", "create"), ("mv", "rename")):
+        if verb == ours:
+            assert same_by_meaning(f"{other}{dash}{things}", known) == name
 
 
 def test_tables_are_listed_with_what_is_wrong_with_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +82,48 @@ def test_tables_are_listed_with_what_is_wrong_with_them(tmp_path: Path, capsys: 
     assert "a.one" in capsys.readouterr().out
     assert run_command(["ls", "aa", "--warehouse", str(tmp_path)]) == 2
     assert "no such database: database=aa" in capsys.readouterr().err
+
+
+def test_tables_are_created_renamed_and_dropped_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ["--warehouse", str(tmp_path / "lake")]
+    columns = "id BIGINT PRIMARY KEY NOT ENFORCED, day STRING, `odd name` STRING DEFAULT 'it\\'s'"
+    made = ["create", "a.t", columns, "--option", "bucket=2", "--option", "my.note=it's", *place]
+    assert run_command(made) == 0
+    assert run_command(["create", "a.p", "id INT, day STRING", "--partitioned-by", "day", *place]) == 0
+    catalog = Catalog(str(tmp_path / "lake"))
+    schema = catalog.table("a.t").schema
+    assert (schema.column_names, schema.primary_keys) == (("id", "day", "odd name"), ("id",))
+    assert (schema.options["bucket"], schema.options["my.note"]) == ("2", "it's")
+    assert catalog.table("a.p").schema.partition_keys == ("day",)
+    assert run_command(made) == 2
+    assert "table exists already: table=a.t" in capsys.readouterr().err
+    assert run_command([*made, "--if-not-exists"]) == 0
+    assert run_command(["rename", "a.t", "a.u", *place]) == 0
+    assert catalog.list_tables("a") == ["p", "u"]
+    assert run_command(["drop", "a.t", *place]) == 2
+    assert "no such table: table=a.t" in capsys.readouterr().err
+    assert run_command(["drop", "a.t", "--if-exists", *place]) == 0
+    assert run_command(["drop", "a.u", *place]) == 0
+    assert catalog.list_tables("a") == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["create", "t", "id INT"], "a table is named database.table"),
+        (["create", "a.t", "id INTT"], "unknown type"),
+        (["create", "a.t", "id INT", "--option", "bucket"], "an option is written key=value"),
+        (["create", "a.t", "id INT) AS SELECT (1"], "and no query"),
+        (["drop", "t"], "a table is named database.table"),
+        (["drop", "a.t$branch_b"], "a branch is not a table of its own"),
+        (["topics"], "no brokers"),
+    ],
+)
+def test_what_is_no_table_is_said(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command([*words, "--warehouse", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_brokers_have_one_name_and_no_option_is_taken_for_nothing(

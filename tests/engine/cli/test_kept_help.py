@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli import kept_help
-from engine.cli.app import run_command
-from engine.cli.kept_help import shown_help
+from engine.cli import app
+from engine.cli.app import run_command, shown_help
 from tests.support.commands import parse_command
 
 
@@ -50,7 +49,7 @@ def test_it_is_made_again_when_any_file_of_the_code_changed(
     for package in ("engine", "filestore", "logstore", "lsm"):
         (root / package / "inner").mkdir(parents=True)
         (root / package / "inner" / "a.py").write_text("")
-    monkeypatch.setattr(kept_help, "__file__", str(root / "engine" / "cli" / "kept_help.py"))
+    monkeypatch.setattr(app, "__file__", str(root / "engine" / "cli" / "kept_help.py"))
     make, file = Maker(), root / "lsm" / "inner" / "a.py"
     shown_help(["read", "--help"], make)
     after = file.stat().st_mtime_ns + 1

@@ -26,11 +26,13 @@ from engine.cli.command_list import ACTIONS, COMMANDS
 from engine.procedures import PROCEDURES, create_savepoint, create_tag
 from engine.procedures.registry import ParameterKind
 from engine.system_tables.names import ROW_TABLES
+from engine.ui.parts import table_address, what_if_address
 from engine.versions.branches import create_branch
 from filestore.evolution.schema_change import SetOption
 from filestore.manifest.entries import ManifestEntry
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import FluvialError
+from tests.support.consoles import running
 from tests.support.rows import id_rows
 from tests.support.stored_login import store_options
 from tests.support.warehouses import ID_SCHEMA, new_table
@@ -42,6 +44,7 @@ NO_TABLE = {
     "trace": "reads a directory of its own",
     **dict.fromkeys(["run", "plan", "validate", "recover", "cdc"], "by a job file: its tables are opened as below"),
     "serve": "by SQL, as `sql`",
+    "ui": "by its pages, below",
 }
 COMMAND_LINES: dict[str, list[list[str]]] = {
     "describe": [[NAME], [f"{NAME}$branch_b"]],
@@ -58,6 +61,7 @@ COMMAND_LINES: dict[str, list[list[str]]] = {
         ["sys.all_table_options"],
     ],
     "sql": [],  # below, with Spark
+    "shell": [],  # as `sql`
     "tail": [[NAME, "--limit", "3"]],
     "top": [["--once", NAME], ["--once"]],
 }
@@ -231,6 +235,17 @@ def test_commands_and_readers_do_nothing_outside(files_only: Received) -> None:
         for words in COMMAND_LINES.get(name, [[NAME]]):
             files_only.command(name, *words)
             files_only.check(before, (name, words))
+
+
+@pytest.mark.long
+def test_pages_of_the_console_do_nothing_outside(files_only: Received) -> None:
+    before = files_only.state()
+    with running(files_only.warehouse) as client:
+        pages = [table_address(NAME, page) for page in ("", "/data", "/changes")]
+        for path in ("/", *pages, "/lineage", what_if_address(NAME, 2)):
+            assert client.ask(path).status in (200, 404, 500, 503), path
+            assert "unexpected" not in client.ask(path).text, path
+            files_only.check(before, ("ui", path))
 
 
 def public_calls() -> Iterator[tuple[type, str, Callable[..., Any] | None]]:

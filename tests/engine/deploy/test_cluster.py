@@ -153,7 +153,7 @@ def cluster(tmp_path: Path, stranger: Path) -> Iterator[str]:
         log.close()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_job_runs_on_two_workers_with_the_package_shipped(
     tmp_path: Path,
     broker: Broker,

@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "conf" / "deploy"
 RELEASE = "1.34"
-MANIFESTS = sorted(path.name for path in DEPLOY.glob("*.yaml"))
+MANIFESTS = sorted([*(path.name for path in DEPLOY.glob("*.yaml")), "monitoring/monitoring.yaml"])
 PREFIXES = ("spark.executorEnv.",)  # of settings whose ends are free
 
 

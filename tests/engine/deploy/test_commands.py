@@ -345,9 +345,10 @@ def test_the_command_line_wins_over_the_files_metrics(job: Path) -> None:
 
 def test_init_writes_the_files_of_deployments(tmp_path: Path, fluvial: Fluvial) -> None:
     made = tmp_path / "deploy"
-    code, out, _ = fluvial("init", str(made), "--systemd", "--kubernetes", "--spark-submit", "--airflow", "--examples")
+    kinds = ("--systemd", "--kubernetes", "--spark-submit", "--airflow", "--monitoring", "--examples")
+    code, out, _ = fluvial("init", str(made), *kinds)
     names = {path.name for path in made.iterdir()}
-    assert (code, names) == (0, {path.name for path in DEPLOY.iterdir()} | {
+    assert (code, names) == (0, {path.name for path in DEPLOY.rglob("*") if path.is_file()} | {
         "orders.yaml", "orders-prod.yaml", "events.yaml", "fluvial.schema.json"
     })  # fmt: skip
     assert all(f"{made / name}" in out for name in names)

@@ -358,7 +358,7 @@ def test_a_plan_says_what_differs_and_the_statement_that_changes_it(tmp_path: Pa
     config = job(tmp_path, pipeline(tmp_path, "files", target="db.a"))
     ensure_table(catalog, "db.a", config.tables["db.a"])
     wanted = {
-        "columns": {"id": "INT", "v": "INT", "w": "STRING"},
+        "columns": {"id": "STRING", "v": "INT", "w": "STRING"},
         "primary_key": ["id"],
         "options": {"bucket": "2", "log.system": "none"},
         "comment": "it's new",
@@ -464,6 +464,12 @@ def test_a_plan_refuses_what_the_statement_would_be_refused_and_leaves_what_is_w
         return [(each.action.value, each.statement, each.is_before_run) for each in plan.steps][:-1]
 
     assert planned() == [("keep", None, False)]
+    assert planned(columns={"id": "INT", "v": "BIGINT"}) == [("keep", None, False)]
+    table.write(pa.table({"id": pa.array([2], pa.int32()), "v": pa.array([1], pa.int32())}))
+    assert planned(options={**KEYED["options"], "merge-engine": "deduplicate"}) == [("keep", None, False)]
+    assert planned(columns={"id": "BIGINT", "v": "BIGINT NOT NULL"}) == [("keep", None, False)]
+    for bound, action in (("v > 1", "refuse"), ("v > 0", "change")):  # a row has 1
+        assert planned(options={**KEYED["options"], "check.c": bound})[-1][0] == action
     added = "ALTER TABLE db.a ADD COLUMN w INT"
     wider = {"id": "BIGINT", "v": "BIGINT", "w": "INT"}
     assert planned(columns=wider) == [("change", added, True)]

@@ -108,3 +108,12 @@ def test_statements_of_other_formats_are_answered_with_the_call(statement: str, 
         run_sql(None, statement, str(tmp_path))
     named = str(refused.value).partition("CALL sys.")[2].partition("(")[0]
     assert named in {*PROCEDURES, "procedure"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("rollback_to_snapshot", "rollback"), ("optimize", "compact"), ("vacuum", "expire_snapshots")]
+)
+def test_procedures_of_other_formats_are_answered_with_the_own_one(name: str, ours: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=rf"no such procedure did_you_mean=sys\.{ours}:"):
+        run_sql(None, f"CALL sys.{name}('shop.orders')", str(tmp_path))
+    assert ours in PROCEDURES

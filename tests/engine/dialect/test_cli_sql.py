@@ -82,7 +82,7 @@ def test_a_terminal_is_a_conversation(tmp_path: Path) -> None:
     history = tmp_path / "history"
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "engine.cli.app", "sql", "--warehouse", str(tmp_path / "w")],
+        [sys.executable, "-m", "engine.cli", "sql", "--warehouse", str(tmp_path / "w")],
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from engine import Catalog
 from engine.cli.app import run_command
+from engine.cli.commands.inspect import heat_cells, run_cells, tree_lines
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.drawing.key_axis import Stretch
 from engine.drawing.letters import balanced, shortened, text_width, wrapped
 from engine.drawing.model import FileBox, RunBoxes, TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
 from engine.drawing.svg import Canvas
-from engine.drawing.terminal import heat_cells, run_cells, tree_lines
 from engine.drawing.theme import level_class
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable

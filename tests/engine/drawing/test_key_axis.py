@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.drawing.key_axis import KeyAxis, Stretch
 from engine.drawing.model import picture_of
-from engine.drawing.trees import box_sides
+from engine.drawing.page import box_sides
 from filestore.types.data_types import DataField, DataType
 from lsm.levels import Levels, SortedFile
 from tests.support.tables import key_table, rows

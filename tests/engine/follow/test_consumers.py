@@ -30,7 +30,7 @@ def table(request: pytest.FixtureRequest, catalog: Catalog) -> Table:
     return made
 
 
-def overwritten(table: Table, times: int = 3) -> None:
+def overwrite_repeatedly(table: Table, times: int = 3) -> None:
     """What is read is no part of the table any more, and may expire if nothing holds it."""
     for number in range(times):
         table.overwrite(rows([7], str(number)).drop_columns(["_row_kind"]))
@@ -58,7 +58,7 @@ def test_what_a_consumer_reads_is_kept_from_its_start_on(table: Table, rows_take
         changes = next(stream)
         found += changes.rows.to_pylist()
         place = str(changes.position)
-    overwritten(table)
+    overwrite_repeatedly(table)
     assert table.store.snapshots.earliest_id() == 1
     if restarts == "running":
         found += rest(stream, 4)
@@ -82,7 +82,7 @@ def test_every_start_is_kept(table: Table, start: str) -> None:
     with table.stream(place, consumer="c") as stream:
         least = 2 if start == "latest" else 1
         assert table.store.consumers.next_snapshots() == {"c" + BASE_SUFFIX: least}
-        overwritten(table)
+        overwrite_repeatedly(table)
         assert (table.store.snapshots.earliest_id() or 0) <= least
         found = rest(stream, 5)
     assert fold(found)[(7,)] == {"id": 7, "v": "2"}
@@ -92,7 +92,7 @@ def test_a_stream_that_begins_before_the_first_commit_keeps_it(catalog: Catalog)
     made = new_table(catalog, ID_SCHEMA)
     with made.stream(consumer="c") as stream:
         made.write(rows([1]))
-        overwritten(made)
+        overwrite_repeatedly(made)
         assert made.store.snapshots.earliest_id() == 1
         assert (1, "+I") in [(row["id"], row["_row_kind"]) for row in rest(stream, 4)]
 
@@ -109,7 +109,7 @@ def test_an_expiry_that_does_not_see_a_consumer_yet_makes_it_begin_again(
         nonlocal calls
         calls += 1
         if calls == 1:
-            overwritten(made)
+            overwrite_repeatedly(made)
         return real(self, *given, **more)
 
     monkeypatch.setattr(ConsumerStore, "write", write)

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.follow import keyed_rows
-from engine.follow.keyed_rows import KeyedRows, RowChunk
+from engine.follow import live
+from engine.follow.live import KeyedRows, RowChunk
 
 SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.string()), ("v", pa.int64())])
 
@@ -19,9 +19,9 @@ SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.string()), ("v", pa.int64())])
 @pytest.mark.parametrize("key", [["k"], ["d", "k"]])
 def test_equal_to_a_dictionary(key: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand batches, compacted often; rows taken before do not change."""
-    monkeypatch.setattr(keyed_rows, "_MOST_CHUNKS", 7)
-    monkeypatch.setattr(keyed_rows, "_DEAD_ROWS", 20)
-    monkeypatch.setattr(keyed_rows, "_SMALL", 8)
+    monkeypatch.setattr(live, "_MOST_CHUNKS", 7)
+    monkeypatch.setattr(live, "_DEAD_ROWS", 20)
+    monkeypatch.setattr(live, "_SMALL", 8)
     chance = random.Random(1)
     rows, oracle = KeyedRows(SCHEMA, key), {}
     most = 0

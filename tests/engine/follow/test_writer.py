@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.follow.write_queue import SmallWrite, WriteQueue
+from engine.follow.writer import SmallWrite, WriteQueue
 from engine.lineage.after_commit import AfterCommit
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Step, StepEvent

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
-from engine.kafka.dead_letters import CUT_HEADER, OFFSET_HEADER, DeadLetters
+from engine.kafka.dead_letters import CUT_HEADER, OFFSET_HEADER, DeadLetters, newest_letters
 from engine.kafka.offsets import OffsetRange
 from logstore.json.reading import BadRecord
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from lsm.errors import InvalidInputError
 
 pytestmark = pytest.mark.broker
 
@@ -50,3 +51,16 @@ def test_a_letter_is_cut_only_where_the_topic_does_not_take_it_whole(
         assert headers[CUT_HEADER].decode() == str(whole + 1) if CUT_HEADER in headers else size == whole
         assert (CUT_HEADER in headers) is (whole + 200 > limit), offset
         assert size >= min(whole, limit // 4)
+    shown = newest_letters(kafka, topic, last=9, timeout_s=20)
+    assert {each.source: each.size_bytes for each in shown} == {
+        f"source/0/{number}": size + 1 for number, size in enumerate(sizes)
+    }
+    assert {each.reason for each in shown} == {"why"}
+    assert max(len(each.value) for each in shown) == 200
+    assert [each.offset for each in shown] == sorted((each.offset for each in shown), reverse=True)
+    assert newest_letters(kafka, topic, last=2, timeout_s=20) == shown[:2]
+
+
+def test_letters_of_no_topic_are_an_error_that_says_so(kafka: KafkaProperties) -> None:
+    with pytest.raises(InvalidInputError, match="there is none before the first"):
+        newest_letters(kafka, "no-letters-yet", last=2, timeout_s=20)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from engine.deploy.pipeline.job_watch import ClusterWatch, watching
-from engine.kafka.lag import SourceLag, lag_behind, undelivered
+from engine.deploy.pipeline.job_watch import ClusterWatch, SourceLag, lag_behind, undelivered, watching
 from engine.kafka.offsets import Offsets
 from engine.kafka.options import KafkaSourceOptions
 from engine.kafka.rows import without_control_records
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopic
 from logstore.log.record_times import FirstRecord, first_records
+from logstore.offsets import LogOffsets
 
 
 @pytest.mark.parametrize(
@@ -95,3 +96,26 @@ def test_an_outage_is_seen_within_ten_seconds_and_its_end_too(monkeypatch: pytes
     cluster._cluster = type("Answers", (), {"check_reachable": lambda _: None})()  # type: ignore[assignment]
     cluster.look()
     assert cluster.unreachable_s is None
+
+
+def test_topics_of_dead_letters_have_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of sources, and those that are given; a topic that is not there yet has none."""
+
+    class Cluster:
+        def check_reachable(self) -> None: ...
+
+        def find_topic(self, name: str) -> LogTopic | None:
+            known = LogTopic(name=name, topic_id="x", bucket_count=2, replication=1, is_complete=True)
+            return known if name != "absent" else None
+
+        def end_offsets(self, name: str, buckets: range) -> LogOffsets:
+            return LogOffsets({bucket: 10 + bucket for bucket in buckets})
+
+    servers = {"kafka.bootstrap.servers": "localhost:1"}
+    letters = {"on-bad-record": "dead-letter", "dead-letter.topic": "rejected"}
+    options = KafkaSourceOptions.parse({**servers, "subscribe": "t", **letters})
+    properties = KafkaProperties.parse({"bootstrap.servers": "localhost:1"})
+    watch = ClusterWatch(properties, {"p": (options, lambda: None)}, dead_letters=["aside", "absent"])
+    monkeypatch.setattr(watch, "_cluster", Cluster())
+    watch.look()
+    assert (watch.unreachable_s, watch.dead_letters) == (None, {"rejected": 21, "aside": 21})

@@ -10,10 +10,9 @@ import orjson
 import pytest
 
 from engine.catalog import Catalog
-from engine.lineage.lineage import Lineage, lineage_of
+from engine.lineage.lineage import Lineage, find_factory, lineage_of
 from engine.lineage.settings import LineageSettings
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
-from engine.lineage.store.factories import find_factory
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.store import LineageMeta
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
@@ -273,9 +272,7 @@ def test_packages_bring_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         def load(self) -> type[MemoryFactory]:
             return MemoryFactory
 
-    monkeypatch.setattr(
-        "engine.lineage.store.factories.entry_points", lambda group: [Entry()] * (group == "fluvial.lineage")
-    )
+    monkeypatch.setattr("engine.lineage.lineage.entry_points", lambda group: [Entry()] * (group == "fluvial.lineage"))
     monkeypatch.setattr(MemoryFactory, "meta", MemoryLineageMeta())
     find_factory.cache_clear()
     catalog = Catalog(str(tmp_path), {"lineage-meta": "memory", "lineage-meta.place": "here"})

@@ -12,9 +12,14 @@ import pytest
 from engine.catalog import Catalog
 from engine.lineage import settings
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.settings import Storage, options_in_force, options_of_existing, options_of_new, settings_of
-from engine.lineage.store import disks
-from engine.lineage.store.disks import kind_of_disk
+from engine.lineage.settings import (
+    Storage,
+    kind_of_disk,
+    options_in_force,
+    options_of_existing,
+    options_of_new,
+    settings_of,
+)
 from engine.lineage.store.entities import LineageRecords, TableLineage
 from filestore.catalog.catalog import FileCatalog
 from filestore.options.catalog_options import CatalogOptions
@@ -117,11 +122,11 @@ def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path, monkeypatch
     assert kind_of_disk("", "/lake") == ""
     table = tmp_path / "mounts"
     table.write_text(mounts)
-    monkeypatch.setattr(disks, "_MOUNTS", table)
-    shared = [disks.is_on_shared_disk(each) for each in ("/w", "/data/w", "/lake/w", "/o/w")]
+    monkeypatch.setattr(settings, "_MOUNTS", table)
+    shared = [settings.is_on_shared_disk(each) for each in ("/w", "/data/w", "/lake/w", "/o/w")]
     assert shared == [False, True, True, False]
-    monkeypatch.setattr(disks, "_MOUNTS", tmp_path / "none")
-    assert not disks.is_on_shared_disk("/data/w")
+    monkeypatch.setattr(settings, "_MOUNTS", tmp_path / "none")
+    assert not settings.is_on_shared_disk("/data/w")
 
 
 def test_a_warehouse_may_have_any_name(tmp_path: Path) -> None:

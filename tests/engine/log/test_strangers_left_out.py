@@ -123,6 +123,7 @@ def ids_of_rows(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
@@ -152,6 +153,7 @@ def test_a_stranger_among_rows_of_before_is_left_out_and_counted(
     assert "records=3 first_offset=0 " in found["problem"]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", ["plain", "in a transaction", "with a marker"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stranger_at_the_end_reaches_no_reader_and_stops_writers(
@@ -247,6 +249,7 @@ def changes_by(table: Table, catalog_options: dict[str, str], **options: str) ->
     return found
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", ["plain", "around a batch", "with a marker"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_consumers_of_sql_and_copies_get_no_strangers_record(

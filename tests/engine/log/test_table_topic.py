@@ -95,6 +95,18 @@ def test_two_tables_never_share_a_topic(warehouse: Catalog, tmp_path: Path, brok
     assert [topics.find_topic(name) is None for name in names] == [True, False, False]
 
 
+def test_topics_are_listed_with_the_tables_that_have_them(
+    warehouse: Catalog, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = new_table(warehouse)
+    servers = broker.bootstrap_servers
+    place = ["--warehouse", warehouse.warehouse, "--catalog-option", f"log.kafka.bootstrap.servers={servers}"]
+    for given, name in ((place, table.name), (["--brokers", servers], None)):
+        assert run_command(["topics", "--json", *given]) == 0
+        found = {each["topic"]: each for each in json.loads(capsys.readouterr().out)}
+        assert found[topic_of(table)] == {"topic": topic_of(table), "partitions": 1, "table": name}
+
+
 def test_names_that_kafka_takes_for_one_get_two_topics(warehouse: Catalog) -> None:
     """A cluster refuses a topic whose name differs from another one in "." and "_" only."""
     word = unique("w")

@@ -197,3 +197,22 @@ def test_tables_without_writes_are_one_line_and_trouble_is_coloured() -> None:
     assert re.search(r"\x1b\[33m *6\x1b\[0m", busy)  # yellow: compacted at 5 runs
     [late] = [line for line in shown.splitlines() if "db.late" in line]
     assert re.search(r"\x1b\[33m *1\x1b\[0m", late)  # the consumer is one snapshot behind
+
+
+def test_a_table_that_cannot_be_opened_does_not_hide_the_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One table of a stranger, whose files lie elsewhere, was the end of the look at a warehouse."""
+    catalog = Catalog(str(tmp_path / "w"))
+    for name in ("good", "strange"):
+        catalog.create_table(f"db.{name}", pa.schema([("id", pa.int64())])).write(pa.table({"id": [1]}))
+    path = tmp_path / "w" / "db.db" / "strange" / "schema" / "schema-0"
+    body = json.loads(path.read_text())
+    body["options"]["data-file.path-directory"] = "../../victim"
+    path.write_text(json.dumps(body))
+    assert run_command(["top", "--once", "--warehouse", str(tmp_path / "w")]) == 0
+    shown = capfd.readouterr().out
+    assert "db.good" in shown
+    assert "db.strange: the data of a table is outside of its directory" in " ".join(shown.split())
+    assert run_command(["lineage", "--warehouse", str(tmp_path / "w")]) == 0
+    assert "db.good" in capfd.readouterr().out

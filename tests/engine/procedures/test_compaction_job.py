@@ -17,6 +17,7 @@ from engine.deploy.compaction_job import CompactionJob, JobEvent, JobPolicy
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from engine.monitor.inspection import inspect_table
+from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import run_task
 from filestore.compact.task import CompactionTask
 from filestore.maintenance.orphans import find_orphans
@@ -167,8 +168,8 @@ def test_a_compaction_that_another_commit_overtook_leaves_no_file_and_is_done_ag
             raise ConflictError("a file is gone")
         return real(self, *arguments, **named)
 
-    real: Callable[..., object] = compaction_job.TableCommit.commit_compaction
-    monkeypatch.setattr(compaction_job.TableCommit, "commit_compaction", overtaken)
+    real: Callable[..., object] = TableCommit.commit_compaction
+    monkeypatch.setattr(TableCommit, "commit_compaction", overtaken)
     recorder = Recorder(2)
     job(catalog, recorder, policy=JobPolicy(is_full=True, interval_s=0.01)).run(recorder.stop)
     assert recorder.words() == ["overtaken", "compacted"]
@@ -186,8 +187,8 @@ def test_tables_come_and_go_beside_others(
             raise InvalidInputError("cannot replace files that have an index: table=shop.b")
         return real_commit(table, *arguments, **named)
 
-    real_commit: Callable[..., object] = compaction_job.TableCommit
-    monkeypatch.setattr(compaction_job, "TableCommit", check)
+    real_commit: Callable[..., object] = compaction_job.replace_compacted
+    monkeypatch.setattr(compaction_job, "replace_compacted", check)
     recorder = Recorder(3)
     policy = JobPolicy(is_full=True, interval_s=0.01)
     job(catalog, recorder, "shop.a", "shop.b", "shop.c", policy=policy).run(recorder.stop)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from engine import Table
-from engine.read import surviving_rows
-from engine.read.frames import divided_plan
-from engine.read.surviving_rows import ScannedFile, drops_in_spark, without_deleted, words_of
+from engine.read import frames
+from engine.read.frames import ScannedFile, divided_plan, drops_in_spark, without_deleted, words_of
 from filestore.write.row_deletion import delete_rows
 from tests.support.vectors import PROPERTY
 from tests.support.warehouses import new_table
@@ -76,9 +75,9 @@ def test_spark_drops_rows_if_bitmaps_fit_into_memory_and_no_column_hides_a_name(
     count = sum(split.row_count for split in splits)
     assert drops_in_spark(splits, ["k"])
     assert not drops_in_spark(splits, ["k", "_METADATA"])
-    monkeypatch.setattr(surviving_rows, "_MOST_BYTES", count // 8)
+    monkeypatch.setattr(frames, "_MOST_BYTES", count // 8)
     assert drops_in_spark(splits, ["k"])
-    monkeypatch.setattr(surviving_rows, "_MOST_BYTES", count // 8 - 1)
+    monkeypatch.setattr(frames, "_MOST_BYTES", count // 8 - 1)
     assert not drops_in_spark(splits, ["k"])
 
 
@@ -92,7 +91,7 @@ def test_spark_returns_the_rows_that_a_merge_does(
 
     Splits of one bucket share an index file, of which each knows only the vectors of its own files.
     """
-    monkeypatch.setattr(surviving_rows, "_MOST_CASES", most)
+    monkeypatch.setattr(frames, "_MOST_CASES", most)
     table = table_with_vectors(tmp_path, key=key)
     plan = table.read().plan()
     entries = [entry for piece in plan.pieces if piece.own_split for entry in piece.own_split.deletion_vectors]

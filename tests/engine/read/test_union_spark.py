@@ -75,7 +75,7 @@ def test_snapshot_and_kind_can_be_columns(spark: SparkSession, table: Table, rea
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"scan.mode": "compacted-full"}, "batch reads have no such mode"),
+        ({"scan.mode": "compacted-full"}, r"no such start: scan\.mode=compacted-full"),
         ({"scan.at-least": "99", "scan.at-least.timeout": "10 ms"}, "wanted_snapshot=99 visible_snapshot=2"),
         ({"read.metadata-columns": "_log_timestamp"}, "rows of files have no time of their own"),
         ({"scan.timestamp": "1999-01-01"}, "no such snapshot"),

@@ -426,6 +426,7 @@ CASES: Final = [
     Case("dynamic-partition-overwrite", "false", overwritten, [(2, 20), (3, 30)], [(3, 30)]),
     Case("write.merge-schema", "true", write_rows(lambda table: single_row(x=pa.array([5])), "x"), REFUSED, [None, 5]),
     Case("partition", "p=a", part_of_writer, None, {"p": "a"}),
+    Case("read.snapshot-id", "0", write_rows(lambda table: single_row(v=pa.array([20]))), [10, 20], REFUSED),
     # partitions
     Case("partition.expiration-time", "7 d", expired("2001-01-01", "2999-01-01"), REFUSED, ["2999-01-01"]),
     Case("partition.expiration-strategy", "update-time", expired("2001-01-01"), [], ["2001-01-01"],
@@ -447,6 +448,7 @@ SHOWN_IN: Final = {
     "fields.*.list-agg-delimiter": "tests/filestore/schema/test_merge_engines.py",
     "fields.*.nested-key": "tests/filestore/schema/test_merge_engines.py",
     "fields.*.ts-field": "tests/filestore/schema/test_merge_engines.py",
+    "force-lookup": "tests/filestore/compact/test_whole_rows.py",
     "full-compaction.delta-commits": "tests/engine/follow/test_awaited_changes.py",
     "log.consistency": "tests/crossings/space.py",
     "log.on-offset-lost": "tests/engine/follow/test_stream.py",

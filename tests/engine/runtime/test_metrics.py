@@ -2,15 +2,21 @@
 
 import json
 import logging
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from inspect import signature
+from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -21,14 +27,17 @@ from engine.compaction.background import BackgroundCompaction
 from engine.deploy.config.operation_config import HealthConfig, MetricsConfig
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.metrics_listener import MetricsListener, QueryMetrics, lags_of
-from engine.monitor.table_metrics import table_metrics_text, watch_tables
+from engine.monitor.table_metrics import TableCollector, overdue_ms, table_metrics_text, watch_tables
 from engine.monitor.table_probe import TableProbe
-from engine.runtime.logs import JsonLines, configure_logging, fields_of
-from engine.runtime.metrics import metrics_file, metrics_text, serve_metrics
+from engine.runtime.logs import JsonLines, configure_logging, fields_of, with_ids
+from engine.runtime.metrics import METRICS, MeasuringCollector, metrics_file, metrics_text, serve_metrics
+from engine.write.batch_writer import BatchWriter
 from filestore.compact.compactor import run_task
 from filestore.scan.live_files import LiveFiles
-from lsm.errors import InvalidInputError
-from tests.support.tables import KEY_SCHEMA, key_table, rows
+from filestore.snapshot.retention import Retention, expiry_end
+from logstore.kafka.clients import KafkaProperties
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from tests.support.tables import KEY_SCHEMA, expire_all_but, key_table, rows
 from tests.support.tails import changes, write_log_only
 from tests.support.warehouses import new_table
 
@@ -78,6 +87,132 @@ def test_consumers_have_lags(table: Table) -> None:
     labels = {"table": "db.metered", "stream": "consumer report"}
     assert of(found, "fluvial_stream_lag_snapshots", **labels) == 4
     assert of(found, "fluvial_stream_lag_records", **labels) == 8
+
+
+@given(
+    gaps_ms=st.lists(st.integers(0, 50), min_size=1, max_size=12),
+    least=st.integers(1, 12),
+    more=st.integers(0, 12),
+    age_ms=st.integers(0, 200),
+)
+def test_expiry_is_overdue_where_it_would_delete_something(
+    gaps_ms: list[int], least: int, more: int, age_ms: int
+) -> None:
+    """At the commit of the newest snapshot; one snapshot too many at that very moment is not overdue yet."""
+    times = dict(enumerate(accumulate(gaps_ms), start=5))
+    ids = range(5, 5 + len(times))
+    retention = Retention(min_count=least, max_count=least + more, age_ms=age_ms, limit=100)
+    newest_ms = times[ids[-1]]
+    found = overdue_ms(ids, newest_ms=newest_ms, retention=retention, time_ms_of=times.get)
+    first_kept = expiry_end(
+        earliest=ids[0], latest=ids[-1], retention=retention, before_ms=newest_ms - age_ms, held_from=None,
+        time_ms_of=times.__getitem__,
+    )  # fmt: skip
+    assert found >= 0
+    assert found == 0 or first_kept > ids[0]
+    if first_kept > ids[0] and found == 0:
+        assert times[ids[retention.max_count]] == newest_ms
+    assert overdue_ms(ids, newest_ms=newest_ms, retention=retention, time_ms_of=lambda _: None) == 0
+
+
+def test_a_consumer_that_does_not_come_back_holds_expiry(tmp_path: Path) -> None:
+    options = {"bucket": "1", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
+    held = Catalog(str(tmp_path)).create_table("db.held", KEY_SCHEMA, primary_key=["id"], options=options)
+    held.write(rows((1, 1)))
+    held.store.consumers.write("report", 1)
+    for value in range(4):
+        held.write(rows((1, value)))
+    found = samples(table_metrics_text([held]))
+    assert of(found, "fluvial_table_snapshot_count", table="db.held") == 5
+    assert of(found, "fluvial_table_expiry_overdue_seconds", table="db.held") > 0
+    held.store.consumers.delete("report")
+    held.write(rows((1, 9)))
+    expire_all_but(held.files, 2)
+    found = samples(table_metrics_text([held]))
+    assert of(found, "fluvial_table_snapshot_count", table="db.held") == 2
+    assert of(found, "fluvial_table_expiry_overdue_seconds", table="db.held") == 0
+
+
+class Slow(MeasuringCollector):
+    """Answers when it is let."""
+
+    def __init__(self, **waits: Any) -> None:
+        super().__init__(**waits)
+        self.asked, self.answer, self.looks = threading.Event(), threading.Event(), 0
+
+    def measured(self) -> list[Family]:
+        self.looks += 1
+        self.asked.set()
+        assert self.answer.wait(60)
+        return [METRICS["fluvial_table_up"].family([(["db.t"], self.looks)])]
+
+
+def test_a_scrape_does_not_wait_for_what_does_not_answer() -> None:
+    """It has the other metrics at once, what was measured meanwhile the next time, and nothing that is old."""
+    now_s = 0.0
+    slow, registry = Slow(patience_s=0.01, clock=lambda: now_s), CollectorRegistry()
+    registry.register(slow)
+    METRICS["fluvial_brokers_reachable"].gauge(registry).labels("b:1").set(0)
+    for _ in range(3):
+        found = samples(metrics_text(registry))
+        assert {name for name, _ in found} == {"fluvial_brokers_reachable"}
+    assert slow.asked.wait(60)
+    assert slow.looks == 1, "one look at a time"
+    slow.answer.set()
+    assert slow._look is not None
+    slow._look.join()
+    slow.answer.clear()
+    assert of(samples(metrics_text(registry)), "fluvial_table_up", table="db.t") == 1
+    now_s = 200.0
+    assert ("fluvial_table_up", (("table", "db.t"),)) not in samples(metrics_text(registry))
+    slow.answer.set()
+    slow._look.join()
+    assert of(samples(metrics_text(registry)), "fluvial_table_up", table="db.t") >= 2
+
+
+@pytest.mark.parametrize(
+    ("error", "names"),
+    [(UnavailableError("away"), ["db.metered"]), (CorruptDataError("no topic"), ["db.metered", "db.other"])],
+)
+def test_brokers_that_are_away_are_asked_once_for_all_tables(
+    error: FluvialError, names: list[str], table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request to them takes seconds; a topic that is broken says nothing about the others."""
+    other = Catalog(str(tmp_path)).create_table("db.other", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    log = SimpleNamespace(properties=KafkaProperties.parse({"bootstrap.servers": "b:1"}))
+    monkeypatch.setattr(Table, "log", log)
+    monkeypatch.setattr("engine.monitor.table_metrics.stream_lags", lambda _: [])
+    asked: list[str] = []
+
+    def lags(asker: Table) -> Any:
+        asked.append(asker.name)
+        raise error
+
+    monkeypatch.setattr("engine.monitor.table_probe.log_lags", lags)
+    found = samples(table_metrics_text([table, other]))
+    assert asked == names
+    assert [of(found, "fluvial_table_up", table=each) for each in ("db.metered", "db.other")] == [1, 1]
+
+
+def test_batches_that_failed_are_counted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 0 on, so that the first one is an increase; not for each retry."""
+    labels = {"table": "db.metered"}
+
+    def failures() -> float:
+        return of(samples(metrics_text()), "fluvial_batch_failures_total", **labels)
+
+    before = failures()
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise UnavailableError("no disk")
+
+    monkeypatch.setattr(BatchWriter, "write", away)
+    with pytest.raises(UnavailableError):
+        table.write(rows((1, 1)))
+    assert failures() == before + 1
+    monkeypatch.undo()
+    table.write(rows((1, 1)))
+    assert failures() == before + 1
 
 
 @pytest.mark.broker
@@ -166,7 +301,7 @@ def test_a_port_answers_while_the_block_runs(table: Table) -> None:
 
 def test_a_file_is_kept_up_to_date(tmp_path: Path, table: Table) -> None:
     registry = CollectorRegistry()
-    watch_tables([table], registry)
+    registry.register(TableCollector([table], patience_s=None))
     target = tmp_path / "fluvial.prom"
     with metrics_file(target, registry=registry):
         assert of(samples(target.read_text()), "fluvial_table_snapshot", table="db.metered") == 6
@@ -232,10 +367,12 @@ def test_what_is_asked_between_batches_is_a_metric() -> None:
     metrics = QueryMetrics(registry)
     metrics.behind("orders", {"lag_records": 12, "lag_seconds": 3.5})
     metrics.brokers("b:1", reachable=False)
+    metrics.dead_letters("rejected", 7)
     found = samples(metrics_text(registry))
     assert of(found, "fluvial_query_lag_records", query="orders") == 12
     assert of(found, "fluvial_query_lag_seconds", query="orders") == 3.5
     assert of(found, "fluvial_brokers_reachable", servers="b:1") == 0
+    assert of(found, "fluvial_dead_letters_end_offset", topic="rejected") == 7
 
 
 def test_a_listener_of_spark_feeds_them(spark: SparkSession, table: Table, tmp_path: Path) -> None:
@@ -325,6 +462,34 @@ def test_the_command_logs_json_where_it_is_asked_to(
     [line] = capsys.readouterr().err.splitlines()
     reported = json.loads(line)
     assert (reported["logger"], reported["table"], reported["level"]) == ("fluvial.metrics", "db.t", "warning")
+
+
+def test_json_lines_have_the_ids_of_what_was_done(
+    tmp_path: Path, own_logging: None, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Job of the process, table and commit user of the batch, whichever message it is; its own pairs win."""
+    target, write = tmp_path / "log", BatchWriter.write
+    configure_logging("info", "json", target, ids={"job": "orders", "table": "none"})
+    logger = logging.getLogger("fluvial.x")
+
+    def noted(*given: Any, **named: Any) -> Any:
+        logger.info("within a batch")
+        return write(*given, **named)
+
+    monkeypatch.setattr(BatchWriter, "write", noted)
+    table.write(rows((1, 1)))
+    logger.info("outside: job=%s", "other")
+    with with_ids(batch=7, snapshot=None), with_ids(batch=8):
+        logger.info("inside")
+    found = [json.loads(line) for line in target.read_text().splitlines()]
+    (within,) = [each for each in found if each["message"] == "within a batch"]
+    newest = table.latest_snapshot()
+    assert newest is not None
+    assert (within["job"], within["table"], within["commit_user"]) == ("orders", "db.metered", newest.commit_user)
+    assert "batch" not in within, "a write that is no batch of a stream has no number"
+    outside, inside = found[-2:]
+    assert (outside["job"], outside["table"]) == ("other", "none")
+    assert (inside["batch"], "snapshot" in inside) == (8, False)
 
 
 def test_any_text_fits_into_a_line() -> None:

@@ -2,9 +2,23 @@
 
 import pytest
 
-from engine.runtime.spark_messages import fluvial_error, is_raised_in, is_result_too_large, raised_by_expression
+from engine.runtime.spark_messages import (
+    fluvial_error,
+    is_raised_in,
+    is_result_too_large,
+    raised_by_expression,
+    spark_condition,
+)
 from engine.write.unavailable.moved_rows import MovedBetweenTasksError
-from lsm.errors import NewColumnsError
+from lsm.errors import (
+    ConflictError,
+    InvalidInputError,
+    MissingColumnError,
+    MissingDatabaseError,
+    MissingTableError,
+    NewColumnsError,
+    TableExistsError,
+)
 
 RAISED = "Job aborted: [USER_RAISED_EXCEPTION] the row does not fit SQLSTATE: P0001\n\tat org.apache.spark.x(y)"
 
@@ -38,3 +52,14 @@ def test_new_columns_keep_their_class_through_spark() -> None:
     found = fluvial_error(RuntimeError(text), "query failed:")
     assert isinstance(found, NewColumnsError)
     assert str(found) == text.partition(": ")[2]
+
+
+def test_what_is_wrong_with_a_statement_has_the_condition_of_spark() -> None:
+    """Of the error that it began with; that a table is missing is not what a conflict is about."""
+    said, conflict = InvalidInputError("no such column: column=x: line=1"), ConflictError("others were faster")
+    said.__cause__, conflict.__cause__ = MissingColumnError("no such column: column=x"), MissingTableError("gone")
+    assert spark_condition(said) == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+    assert spark_condition(TableExistsError("table exists: table=t")) == "TABLE_OR_VIEW_ALREADY_EXISTS"
+    assert spark_condition(MissingDatabaseError("no such database: database=d")) == "SCHEMA_NOT_FOUND"
+    assert spark_condition(InvalidInputError("unknown option")) is None
+    assert spark_condition(conflict) is None

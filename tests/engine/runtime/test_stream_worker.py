@@ -17,7 +17,7 @@ from engine import worker_daemon
 from engine.runtime import stream_worker
 from engine.runtime.hidden_pandas import STREAM_RUNNER
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
-from engine.spark.worker_python import LAUNCHER, set_worker_python
+from engine.spark.session import LAUNCHER, set_worker_python
 from engine.spark.worker_server import ADDRESS
 
 ROOT = Path(__file__).resolve().parents[3]

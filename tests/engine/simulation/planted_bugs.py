@@ -22,9 +22,8 @@ from filestore.layout import branch_state
 from filestore.maintenance import orphans, rollback, snapshot_expiry
 from filestore.refs import deciding, file_references, keeping, live_references, pending_tags, unused_files
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from filestore.snapshot.snapshot_store import SnapshotStore
+from filestore.snapshot.snapshot_store import RemovedSnapshots, SnapshotStore
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 

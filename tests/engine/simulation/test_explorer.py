@@ -19,7 +19,6 @@ from engine.simulation.explorer import (
     every_place,
     explore,
     random_plan,
-    two_preemptions,
 )
 from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.invariants import Checker
@@ -341,7 +340,7 @@ def test_an_expiry_beside_a_deleted_branch_does_not_find_a_healthy_table_corrupt
     assert failures_text([each for each in found if each.problems]) == ""
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     found = explore(sampled_matrix(SEED, more=0))
@@ -378,12 +377,6 @@ def test_the_matrix_has_every_pair_at_every_place() -> None:
     assert {each.actors[0] for each in islice(matrix(["log-sink"]), 9)} == {("log-sink",)}
     first = next(matrix())
     assert first.choices[0][:2] == (0, 1)
-
-
-def test_two_preemptions_interleave_two_actors() -> None:
-    found = [*two_preemptions(plan("tag", "expire"), random.Random(1), count=3)]
-    assert [len(each.choices) for each in found] == [2, 2, 2]
-    assert explore(found).failed == []
 
 
 def test_a_history_runs_in_a_directory_of_a_warehouse(tmp_path: Path) -> None:

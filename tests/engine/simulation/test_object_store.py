@@ -18,7 +18,7 @@ from tests.engine.simulation.planted_bugs import plan
 from tests.engine.simulation.test_explorer import failures_text
 from tests.stores.object_store import ObjectStore
 
-EVERY = 80
+EVERY = 160
 """Of the histories of the matrix that are run: operations and those beside them come in other pairs.
 
 An object store in memory has all of them; `make simulate ARGS='--warehouse s3://... '` runs as many in a real one.
@@ -33,7 +33,7 @@ def histories() -> list[HistoryPlan]:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 def test_histories_hold_in_an_object_store(object_store: ObjectStore, new_bucket: Callable[[], str]) -> None:
     found = open_warehouse(f"s3://{new_bucket()}/tmp", CatalogOptions.parse(object_store.options), environment={})
@@ -42,8 +42,7 @@ def test_histories_hold_in_an_object_store(object_store: ObjectStore, new_bucket
     assert done.histories >= 6
 
 
-@pytest.mark.long
-@pytest.mark.sweep
+@pytest.mark.soak
 def test_the_command_leaves_nothing_in_an_object_store(
     object_store: ObjectStore, new_bucket: Callable[[], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ NOW, THEN = "fluvial.shop.stock_now", "fluvial.shop.stock_then"
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.sweep
+@pytest.mark.timeout(800)
 def test_auto_cdc_follows_the_changes_of_a_table_into_others(tmp_path: Path) -> None:
     """Issue 24, 6: through Spark Connect, SCD types 1 and 2, and a plain flow of the changes; the pipeline runs again
     when there is more, with a key that comes back."""
@@ -177,5 +178,5 @@ def run_pipeline(spec: Path, **more: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=250,
+        timeout=390,
     )

@@ -113,7 +113,7 @@ spark: {{master: "local[2]", conf: {{spark.ui.enabled: "false"}}}}
 """
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 @pytest.mark.timeout(900)
 def test_a_job_continues_on_another_spark_where_it_was(

@@ -249,14 +249,20 @@ def run(writer, checkpoint):
     query = writer.option("checkpointLocation", home + checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
 run(changes.writeStream.format("fluvial").options(warehouse=home, table="db.copy"), "/c1")
-try:
-    run(changes.writeStream.foreachBatch(sink(Catalog(home).table("db.copy"))), "/c2")
-except Exception as error:
-    print("Spark Connect does not give" in str(error))
+for attempt in range(3):  # on a busy machine a worker of Spark's may not connect within its 10 s
+    try:
+        run(changes.writeStream.foreachBatch(sink(Catalog(home).table("db.copy"))), f"/c2-{attempt}")
+    except Exception as error:
+        is_ours = "Spark Connect does not give" in str(error)
+        if is_ours:
+            break
+        print(error, file=sys.stderr)
+print(is_ours)
 spark.stop()
 """
 
 
+@pytest.mark.timeout(700)
 def test_tables_are_read_and_written_over_spark_connect(tmp_path: Path) -> None:
     """Batch and stream, by ``format("fluvial")``; ``foreachBatch(sink(…))`` is refused with what to do instead.
 
@@ -282,9 +288,9 @@ def test_tables_are_read_and_written_over_spark_connect(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=650,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["pyspark.sql.connect.session", "2", "37", "True", "True"]
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "2", "37", "True", "True"], done.stderr[-3000:]
     assert copy.read().to_arrow().num_rows == 3

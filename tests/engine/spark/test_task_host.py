@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from engine import Catalog, Table, sink
 from engine.compaction.spark_units import SparkUnits
+from engine.procedures import create_branch, create_tag, delete_branch, replace_main_branch
 from engine.runtime import task_host
 from engine.runtime.task_host import TaskHost
 from engine.spark.data_source import FluvialDataSource
@@ -129,6 +130,34 @@ def test_a_task_of_the_format_refuses_where_only_its_planner_saw_the_table(
     with pytest.raises(InvalidInputError, match=REFUSAL):
         task(there)
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "deed", "says"),
+    [
+        ("d.t", "replace", "main is gone, another branch replaced it since it was opened: table=d.t "),
+        ("d.t$branch_dev", "delete", r"branch is gone, .* table=d\.t\$branch_dev .* fix='open it again"),
+        ("d.t", "drop", REFUSAL.replace("/proc/self/cwd", ".*").replace("fix=", ".*or the table was dropped")),
+    ],
+)
+def test_a_table_that_became_another_one_is_not_called_unshared(
+    name: str, deed: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames from before: their tasks have found no directory of the branch, and have blamed the host."""
+    monkeypatch.setattr(task_host, "_seen", set())
+    catalog = Catalog(str(tmp_path / "w"))
+    table = catalog.create_table("d.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.write(pa.table({"id": [1], "v": ["a"]}))
+    create_tag(table, "first")
+    create_branch(table, "dev", tag="first")
+    before = catalog.table(name).store
+    {
+        "replace": lambda: replace_main_branch(table, "dev"),
+        "delete": lambda: delete_branch(table, "dev"),
+        "drop": lambda: catalog.drop_table("d.t"),
+    }[deed]()
+    with pytest.raises(InvalidInputError, match=says):
+        TaskHost.here().check(before)
 
 
 def test_a_host_with_the_table_passes_and_looks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from engine.spark.worker_python import LAUNCHER
+from engine.spark.session import LAUNCHER
 from engine.spark.worker_server import ADDRESS, WorkerServer, may_fork
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.stream.normalizer import exact_changes
+from engine.stream.rows import exact_changes
 from engine.types.row_changes import RowChanges
 from lsm.row_kind import RowKind
 

@@ -11,8 +11,8 @@ import pytest
 from engine import Table
 from engine.cli.app import run_command
 from engine.deploy.config.job_config import JobConfig
+from engine.deploy.job import table_watch
 from engine.deploy.pipeline.job_watch import JobWatch, lags_now
-from engine.deploy.pipeline.table_watch import table_watch
 from engine.stream.position.position import Position
 from tests.engine.stream.conftest import NewTable
 from tests.support.rows import id_rows

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from engine import Table
-from engine.stream.normalizer import exact_changes
+from engine.stream.rows import exact_changes
 from engine.types.row_changes import RowChanges
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import RowKind

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.stream.normalizer import matching_changes
+from engine.stream.rows import matching_changes
 from engine.types.row_changes import RowChanges
 from lsm.row_kind import ROW_KIND_SYMBOLS
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.deploy.pipeline.growth import grown_schema
+from engine.deploy.pipeline.pipeline import grown_schema
 from engine.dialect.grammar.type_grammar import parse_type
 from engine.types.spark_types import fields_of_frame, spark_schema
 from filestore.evolution.schema_change import AddColumn, ChangeType, RenameColumn

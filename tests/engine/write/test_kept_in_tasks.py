@@ -99,6 +99,18 @@ def test_a_worker_has_one_producer_of_a_bucket_however_many_batches_it_writes(
     assert histories(table) == {(0, 1, 2, 3, 4, 5), (0, 1, 3, 4, 5)}
 
 
+def test_a_writer_of_a_program_has_one_producer_of_a_bucket_however_often_it_commits(
+    tmp_path: Path, broker: Broker, fences: list[int]
+) -> None:
+    table, counts = bucketed_table(tmp_path, broker), []
+    with table.writer("w", max_delay_s=0) as writer:
+        for batch in range(4):
+            writer.write(batch_rows(batch)[0]).result()
+            counts.append(len(fences))
+    assert counts == [2 * BUCKETS] * 4
+    assert histories(table) == {(0, 1, 2, 3)}
+
+
 @pytest.mark.parametrize("options", [{}, EXACT], ids=["given", "exact"])
 def test_workers_that_have_a_bucket_in_turn_each_fence_it_once_and_are_never_refused(
     tmp_path: Path, broker: Broker, fences: list[int], options: dict[str, str], caplog: pytest.LogCaptureFixture

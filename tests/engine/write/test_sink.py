@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
 from engine.procedures import compact
+from engine.write import run_lock
+from engine.write.run_lock import held_checkpoints
 from filestore.snapshot.snapshot import CommitKind
 from lsm.errors import InvalidInputError
 from tests.peers.agreement import Agreement
+from tests.support.checkpoint_holder import holder
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -58,6 +63,37 @@ def test_batch_readers_see_whole_micro_batches_only(spark: SparkSession, tmp_pat
     query.stop()
     write.close()
     assert seen[:4] == [0, ROWS, 2 * ROWS, 3 * ROWS]
+
+
+def test_a_query_of_a_checkpoint_that_another_process_has_is_refused_its_first_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once that one has ended it writes, and lets go of the checkpoint when it ends itself; so does a restart."""
+    monkeypatch.setattr(run_lock, "_ENDED_S", 0.0)
+    table, checkpoint = sink_table(tmp_path), tmp_path / "checkpoint"
+    other = holder(checkpoint)
+
+    def run(batches: int) -> str:
+        stream, write = rate_rows(spark), sink(table)
+        query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).start()
+        with suppress(PySparkException):  # below
+            while query.isActive and (table.store.snapshots.latest_id() or 0) < batches:
+                query.awaitTermination(0.2)
+        failure = query.exception()
+        query.stop()
+        write.close()
+        return str(failure)
+
+    said = run(1)
+    assert "another run has this checkpoint" in said
+    assert f"pid={other.pid} age=" in said
+    assert table.latest_snapshot() is None
+    other.kill()
+    other.wait()
+    assert [run(1), run(2)] == ["None", "None"]
+    wait_until(lambda: run_lock._held == {}, "the query has let go of its checkpoint")
+    with held_checkpoints([str(checkpoint)]) as is_held:
+        assert is_held
 
 
 @pytest.mark.interop

@@ -55,6 +55,7 @@ def test_a_query_that_starts_again_in_a_process_ends_the_run_that_nobody_closed(
     monkeypatch.setattr("engine.write.sink.checkpoint_of", lambda _: None)
     monkeypatch.setattr("engine.write.sink.Recorder.of", lambda _: None)
     monkeypatch.setattr("engine.write.sink.runner_of_sink", lambda *_, **__: LocalRunner())
+    monkeypatch.setattr("engine.write.sink._hold", lambda _: None)
     before = compaction_threads()  # of tests before this one, which may end meanwhile
     table, other = (new_table(tmp_path / each, **{"num-sorted-run.compaction-trigger": "1"}) for each in "ab")
     sinks = [sink(table) for _ in range(4)]

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Catalog, procedures, sql
-from filestore.analysis.analysis import analyze, statistics_of
-from filestore.analysis.column_statistics import DistinctCount
+from filestore.analysis.analysis import DistinctCount, analyze, statistics_of
 from filestore.changelog.snapshot_changes import plan_changes
 from filestore.evolution.schema_change import AddColumn
 from filestore.hashing.xxhash import wang

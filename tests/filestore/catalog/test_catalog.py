@@ -31,7 +31,7 @@ def test_a_table_is_made_once() -> None:
     first = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     with pytest.raises(InvalidInputError, match=r"table exists already: table=db\.t"):
         catalog.create_table("db.t", KEY_SCHEMA)
-    again = catalog.create_table("db.t", KEY_SCHEMA, ignore_if_exists=True)
+    again = catalog.create_table("db.t", KEY_SCHEMA, if_not_exists=True)
     assert again.schema == first.schema
 
 
@@ -59,7 +59,7 @@ def test_a_failed_creation_shows_a_whole_table_or_none(fail_at: int, when: When)
     with suppress(UnavailableError, OutcomeUnknownError):
         memory_catalog(io).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     catalog = memory_catalog(disk)
-    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], ignore_if_exists=True)
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], if_not_exists=True)
     table.write(rows((1, 1)))
     assert content(catalog.table("db.t")) == {1: 1}
 
@@ -95,7 +95,7 @@ def test_dropping_removes_the_storage() -> None:
     assert not any("/t/" in name for name in disk.files)
     with pytest.raises(InvalidInputError, match="no such table"):
         catalog.drop_table("db.t")
-    catalog.drop_table("db.t", ignore_if_missing=True)
+    catalog.drop_table("db.t", if_exists=True)
 
 
 def test_an_interrupted_drop_leaves_no_table_and_is_finished_by_the_next() -> None:
@@ -147,7 +147,7 @@ def test_what_a_commit_left_that_died_behind_a_rename_is_removed_by_a_drop() -> 
     catalog = memory_catalog(disk)
     with pytest.raises(InvalidInputError, match="drop or remove it"):
         catalog.create_table("db.t", KEY_SCHEMA)
-    catalog.drop_table("db.t", ignore_if_missing=True)
+    catalog.drop_table("db.t", if_exists=True)
     catalog.create_table("db.t", KEY_SCHEMA)
 
 
@@ -203,13 +203,13 @@ def test_databases_are_made_listed_and_dropped(tmp_path: Path) -> None:
     assert list((tmp_path / "one.db").iterdir()) == []
     with pytest.raises(InvalidInputError, match="exists already"):
         catalog.create_database("one")
-    catalog.create_database("one", ignore_if_exists=True)
+    catalog.create_database("one", if_not_exists=True)
     catalog.create_table("one.t", KEY_SCHEMA)
     with pytest.raises(InvalidInputError, match="not empty"):
         catalog.drop_database("one")
     catalog.drop_database("one", cascade=True)
     assert catalog.list_databases() == []
-    catalog.drop_database("one", ignore_if_missing=True)
+    catalog.drop_database("one", if_exists=True)
 
 
 def test_catalog_defaults_hold_for_new_tables() -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.catalog.hive_lock import HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
+from filestore.catalog.hive_registry import HiveLockFactory
 from filestore.catalog.hive_tables import hive_type, properties_of
 from filestore.io.file_io import SystemClock
 from filestore.schema.schema_store import new_schema

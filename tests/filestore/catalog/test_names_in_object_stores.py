@@ -346,7 +346,7 @@ def test_a_drop_that_fails_at_any_call_leaves_the_other_table_and_can_be_repeate
             FileCatalog(LAKE, options, io=faulty).drop_table(f"db.{doomed}")
         catalog = FileCatalog(LAKE, options, io=disk)
         assert value_by_name(catalog) in (before, {other: before[other]})
-        catalog.drop_table(f"db.{doomed}", ignore_if_missing=True)
+        catalog.drop_table(f"db.{doomed}", if_exists=True)
         assert value_by_name(catalog) == {other: before[other]}
         if faulty.calls < number:
             break

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.catalog.sql_database import LOCKS, SqlDatabase
-from filestore.catalog.sql_lock import SqlLockFactory
+from filestore.catalog.sql_database import DATABASE_PROPERTIES, LOCKS, SqlDatabase
+from filestore.catalog.sql_names import LOCATION, SqlLockFactory
 from filestore.io.file_io import SystemClock
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
@@ -30,6 +31,7 @@ from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
 WRITERS, COMMITS = 3, 2
+SCHEMA = pa.schema([("id", pa.int64())])
 _numbers = count()
 
 
@@ -77,6 +79,33 @@ def test_tables_are_there_for_whoever_opens_the_database_under_the_same_key(
     first.drop_database("shop")
     first.drop_database("empty")
     assert second.list_databases() == []
+
+
+@pytest.mark.parametrize(
+    "place", ["{outside}", "file://{outside}", "{warehouse}", "{warehouse}/other.db", "{outside}/.."]
+)
+def test_a_database_that_is_dropped_takes_no_other_directory_with_it(
+    place: str, tmp_path: Path, options: Mapping[str, str]
+) -> None:
+    """Where a database lies is a row of a database that others may write: it never says what is deleted."""
+    outside, warehouse = tmp_path / "outside", tmp_path / "warehouse"
+    catalog = new_catalog(tmp_path, options)
+    catalog.create_table("other.t", SCHEMA).write(pa.table({"id": [1]}, SCHEMA))
+    catalog.create_database("db")
+    outside.mkdir()
+    (outside / "precious").write_text("kept", encoding="utf-8")
+    engine = sa.create_engine(options["uri"])
+    with engine.begin() as connection:
+        of = DATABASE_PROPERTIES.c
+        row = sa.update(DATABASE_PROPERTIES).where(
+            of.catalog_key == options["catalog-key"], of.database_name == "db", of.property_key == LOCATION
+        )
+        connection.execute(row.values(property_value=place.format(outside=outside, warehouse=warehouse)))
+    engine.dispose()
+    new_catalog(tmp_path, options).drop_database("db", cascade=True)
+    assert (outside / "precious").read_text(encoding="utf-8") == "kept"
+    assert new_catalog(tmp_path, options).table("other.t").read().to_arrow()["id"].to_pylist() == [1]
+    assert "db" not in catalog.list_databases()
 
 
 def test_a_renamed_table_has_its_new_name_for_everybody(tmp_path: Path, options: Mapping[str, str]) -> None:
@@ -132,10 +161,10 @@ def random_deed(chance: random.Random) -> Callable[[FileCatalog], object]:
     database, table = chance.choice("ab"), chance.choice("xy")
     name, ignore = f"{database}.{table}", chance.random() < 0.5
     deeds: list[Callable[[FileCatalog], object]] = [
-        lambda catalog: catalog.create_table(name, KEY_SCHEMA, ignore_if_exists=ignore).name,
-        lambda catalog: catalog.create_table(name, KEY_SCHEMA, ignore_if_exists=ignore).name,
-        lambda catalog: catalog.drop_table(name, ignore_if_missing=ignore),
-        lambda catalog: catalog.create_database(database, ignore_if_exists=ignore),
+        lambda catalog: catalog.create_table(name, KEY_SCHEMA, if_not_exists=ignore).name,
+        lambda catalog: catalog.create_table(name, KEY_SCHEMA, if_not_exists=ignore).name,
+        lambda catalog: catalog.drop_table(name, if_exists=ignore),
+        lambda catalog: catalog.create_database(database, if_not_exists=ignore),
         lambda catalog: catalog.drop_database(database, cascade=ignore),
         lambda catalog: catalog.table(name).name,
         lambda catalog: catalog.list_tables(database),
@@ -176,7 +205,7 @@ def test_an_interrupted_creation_shows_a_whole_table_or_none(tmp_path: Path, fai
         FileCatalog("/w", options, io=FaultyFileIO(disk, fail_at=fail_at, when=when)).create_table("db.t", KEY_SCHEMA)
     catalog = FileCatalog("/w", options, io=disk)
     assert catalog.table_exists("db.t") == (catalog.list_databases() == ["db"] and catalog.list_tables("db") == ["t"])
-    catalog.create_table("db.t", KEY_SCHEMA, ignore_if_exists=True)
+    catalog.create_table("db.t", KEY_SCHEMA, if_not_exists=True)
     assert catalog.list_tables("db") == ["t"]
 
 
@@ -188,7 +217,7 @@ def test_an_interrupted_drop_can_be_repeated(tmp_path: Path, fail_at: int, when:
     with suppress(UnavailableError):
         FileCatalog("/w", options, io=FaultyFileIO(disk, fail_at=fail_at, when=when)).drop_table("db.t")
     catalog = FileCatalog("/w", options, io=disk)
-    catalog.drop_table("db.t", ignore_if_missing=True)
+    catalog.drop_table("db.t", if_exists=True)
     assert disk.files == {}
     assert catalog.create_table("db.t", KEY_SCHEMA).name == "db.t"
 
@@ -266,7 +295,7 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
         yield between
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_the_database(
     tmp_path: Path, object_store: ObjectStore, new_bucket: Callable[[], str], proxy: FaultyProxy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filestore.changelog.batch_changes import batch_changes
+from engine.write.batch_part import batch_changes
 from filestore.changelog.snapshot_changes import plan_diff, read_changes
 from filestore.commit.committable import Committable
 from filestore.commit.table_commit import TableCommit
@@ -17,15 +17,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.table import FileTable
-from tests.support.changelogs import (
-    ENGINES,
-    SCHEMA,
-    Change,
-    State,
-    apply,
-    drops_equal,
-    writes_and_compactions,
-)
+from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, writes_and_compactions
 from tests.support.faults import FaultyFileIO, MemoryFileIO
 from tests.support.rows import change_tuples
 from tests.support.tables import content, key_table, memory_catalog, messages_of, reopened, rows

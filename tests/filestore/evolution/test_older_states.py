@@ -27,6 +27,7 @@ from filestore.evolution.schema_change import (
 )
 from filestore.maintenance.rewriting import restore
 from filestore.refs.versions import find_version, parse_version
+from filestore.schema.column_options import COLUMN_LISTS, renamed_in_options
 from filestore.schema.column_paths import ColumnPosition
 from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
@@ -106,6 +107,38 @@ def test_what_old_files_cannot_make_up_for_is_named(change: SchemaChange, reason
     assert obstacles(KNOWN, now) == (reason,)
     again = apply_changes(now, [AddColumn(path=("n",), type=INT)]) if change == DropColumn(("n",)) else now
     assert obstacles(KNOWN, again) == (reason,), "a new column of the same name is another column"
+
+
+PARTIAL: Mapping[str, str] = {"merge-engine": "partial-update", "fields.n.sequence-group": "word"}
+NAMING: Mapping[str, Mapping[str, str]] = {
+    "bucket-key": {"bucket-key": "id"},
+    "sequence.field": {"sequence.field": "n"},
+    "rowkind.field": {"rowkind.field": "word"},
+    "record-level.time-field": {"record-level.time-field": "n", "record-level.expire-time": "1 d"},
+    "watermark.column": {"watermark.column": "n"},
+    "row-counts.index-key": {"row-counts.index-key": "n"},
+    "partial-update.remove-record-on-sequence-group": {
+        **PARTIAL,
+        "partial-update.remove-record-on-sequence-group": "n",
+    },
+}
+"""Options of which the value names columns, in a table that has them."""
+
+
+@pytest.mark.parametrize("key", sorted(COLUMN_LISTS))
+def test_an_option_that_names_columns_means_them_by_whatever_name(key: str) -> None:
+    """A table goes back to a state from before its columns were renamed, whichever option names them."""
+    then = replace(KNOWN, options={**KNOWN.options, **NAMING[key]})
+    names = {"id": "ident", "n": "number", "word": "letters"}
+    fields = [replace(each, name=names.get(each.name, each.name)) for each in then.fields]
+    now = replace(
+        then,
+        fields=tuple(fields),
+        primary_keys=("d", "ident"),
+        options=renamed_in_options(then.options, names),
+    )
+    assert now.options != then.options
+    assert (obstacles(then, now), folding_changes(then, now)) == ((), ())
 
 
 def test_keys_and_fixed_options_that_others_changed_are_named() -> None:

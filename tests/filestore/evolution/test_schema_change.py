@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.evolution.option_changes import FIXED_BY_LOG
 from filestore.evolution.schema_change import (
+    FIXED_BY_LOG,
     AddColumn,
     ChangeComment,
     ChangeDefault,

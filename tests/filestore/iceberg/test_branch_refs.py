@@ -352,32 +352,36 @@ def test_writers_of_main_and_of_a_branch_do_not_take_each_other_away(tmp_path: P
     assert nth > 8
 
 
-def test_the_hint_names_no_version_that_another_writer_has_replaced(tmp_path: Path) -> None:
-    """Paused before each look at the hint, also the last one, behind a version that needs no change."""
+@pytest.mark.parametrize("other_on", ["main", "dev"])
+@pytest.mark.parametrize("mine_on", ["main", "dev"])
+def test_the_hint_names_no_version_that_another_writer_has_replaced(
+    tmp_path: Path, mine_on: str, other_on: str
+) -> None:
+    """Paused before each step with the hint, also the last look at it, behind a version that needs no change."""
     table = branched_table(tmp_path)
     table.write(several_commits(0))
     create_branch(table.store, "dev", snapshot_id=1)
     table.on_branch("dev").write(several_commits(100))
-    looks = []
+    steps = []
     for nth in count(1):
         passed: list[int] = []
 
         def other(number: int = nth, passed: list[int] = passed) -> None:
             passed.append(number)
-            table.write(several_commits(1000 + number))
+            table.on_branch(other_on).write(several_commits(1000 + number))
 
         mine = reopened(table, BeforeHint(nth, other))  # type: ignore[arg-type]
-        mine.on_branch("dev").write(several_commits(nth))
+        mine.on_branch(mine_on).write(several_commits(nth))
         for branch, there in (("main", table), ("dev", table.on_branch("dev"))):
             assert rows_at(table, branch) == own_rows(there), (nth, branch)
-        looks += passed
+        steps += passed
         if not passed:
             break
-    assert len(looks) > 1
+    assert len(steps) > 1
 
 
 class BeforeHint:
-    """Files that run an action right before the n-th look at the hint."""
+    """Files that run an action right before the n-th step with the hint: a look at it, or its replacement."""
 
     def __init__(self, nth: int, action: Callable[[], None]) -> None:
         self._files, self._left, self._action = LocalFileIO(), nth, action
@@ -386,7 +390,7 @@ class BeforeHint:
         operation = getattr(self._files, name)
 
         def call(path: str, *more: Any) -> Any:
-            if name == "read_bytes" and path.endswith("version-hint.text"):
+            if path.endswith("version-hint.text"):
                 self._left -= 1
                 if self._left == 0:
                     self._action()

@@ -586,6 +586,7 @@ def test_a_late_row_does_not_replace_a_newer_one() -> None:
         reason=CompactionReason.LOOKUP,
         lookup_files=live.files(key),
         indexes=live.indexes(key),
+        merges_old_rows=True,
         deletes_old_rows=True,
     )
     done = run_task(table.store, task)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from filestore.commit.committable import discard
 from filestore.evolution.schema_change import AddColumn, DropColumn, RenameColumn
 from filestore.hashing.xxhash import column_hashes, xxh64
-from filestore.index.bloom_filter import BloomFilter
 from filestore.index.container import pack_indexes, unpack_indexes
-from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, index_file_of
+from filestore.index.file_index import INDEX_SUFFIX, BloomFilter, IndexWriter, index_file_of
 from filestore.maintenance.index_rewriting import write_indexes
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import expire_snapshots

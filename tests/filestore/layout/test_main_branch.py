@@ -298,7 +298,7 @@ def test_a_table_whose_main_was_replaced_is_a_table_like_others() -> None:
     assert catalog.table_exists("db.t")
     with pytest.raises(InvalidInputError, match="exists already"):
         catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
-    assert catalog.create_table("db.t", KEY_SCHEMA, ignore_if_exists=True).store.snapshots.latest_id() == 5
+    assert catalog.create_table("db.t", KEY_SCHEMA, if_not_exists=True).store.snapshots.latest_id() == 5
     catalog.alter_table("db.t", [SetOption("num-sorted-run.compaction-trigger", "7")])
     opened = catalog.table("db.t")
     assert opened.schema.options["num-sorted-run.compaction-trigger"] == "7"

@@ -10,7 +10,8 @@ import pytest
 
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.catalog.catalog import FileCatalog
-from filestore.layout.file_names import external_roots, is_below
+from filestore.io.places import is_below
+from filestore.layout.file_names import external_roots
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.entries import ManifestEntry

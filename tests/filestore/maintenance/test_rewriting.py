@@ -13,7 +13,17 @@ from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import FluvialError, InvalidInputError
 from tests.support.faults import Disks, Nth, When
 from tests.support.roots import check_orphans_go
-from tests.support.tables import check_metadata, content, copied, expire_all_but, failing_at, key_table, reopened, rows
+from tests.support.tables import (
+    check_metadata,
+    content,
+    copied,
+    expire_all_but,
+    failing_at,
+    key_table,
+    reopened,
+    rows,
+    sorted_rows,
+)
 
 OLD, NEW = {1: 1, 2: 2, 3: 3}, {1: 9, 2: 2, 5: 5}
 
@@ -150,3 +160,68 @@ def test_a_restore_of_a_tag_that_is_deleted_meanwhile_is_complete_or_changes_not
             break
     assert refused > 0
     assert deleting.left > 0
+
+
+PARTS = pa.schema(
+    [pa.field("p", pa.int32(), nullable=False), pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())]
+)
+
+
+def in_each(parts: range, v: int, *, key: int = 1) -> pa.Table:
+    """One row in each of the partitions."""
+    return pa.table({"p": [*parts], "id": [key] * len(parts), "v": [v] * len(parts)}, schema=PARTS)
+
+
+def compacted_in_one(table: FileTable) -> None:
+    table.write(in_each(range(1), 5))
+    table.compact(full=True)
+
+
+def written_to_all(table: FileTable) -> None:
+    table.write(in_each(range(2), 7, key=7))
+
+
+def written_to_a_new_one(table: FileTable) -> None:
+    table.write(in_each(range(3), 7, key=7))
+
+
+def overwritten_whole(table: FileTable) -> None:
+    table.overwrite(in_each(range(2), 7, key=7), {})
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.sweep
+@pytest.mark.parametrize("key", [("p", "id"), ()], ids=["keyed", "append"])
+@pytest.mark.parametrize("other", [written_to_all, written_to_a_new_one, compacted_in_one, overwritten_whole])
+def test_what_another_writer_commits_beside_a_restore_comes_whole_or_goes_whole(
+    other: Callable[[FileTable], object], key: tuple[str, ...]
+) -> None:
+    """Partitions that were as wanted when the restore began may have other rows when it commits."""
+    before = key_table(
+        schema=PARTS, primary_key=key, partition_by=("p",), bucket="1", **({} if key else {"bucket-key": "id"})
+    )
+    before.write(in_each(range(2), 1))
+    before.write(in_each(range(1), 2))  # so only one partition differs
+    wanted = before.store.snapshots.read(1)
+    then = sorted_rows(before, "p", "id", "v", snapshot_id=1)
+    beside = copied(before)
+    restore(beside.store, wanted)
+    other(beside)
+    later = sorted_rows(beside, "p", "id", "v")
+    ends = set()
+    for nth in range(1, 1000):
+        table = copied(before)
+        hook = Nth(table.store.io, 0, lambda table=table: other(table))  # type: ignore[misc]
+        mine = reopened(table, hook)  # type: ignore[arg-type]
+        hook.left = nth
+        done, partitions = restore(mine.store, wanted)
+        found = sorted_rows(reopened(table, table.store.io), "p", "id", "v")
+        assert found in (then, later), nth
+        assert done.snapshot is not None
+        assert set(table.store.partition_values(each)[0] for each in partitions) >= {0}
+        ends.add(str(found))
+        check_orphans_go(table)
+        if hook.left > 0:
+            break
+    assert hook.left > 0
+    assert ends == {str(then)} | {str(later)}

@@ -24,10 +24,9 @@ from filestore.manifest.entry_columns import (
     encoded_of_file,
     entry_columns_of,
 )
-from filestore.manifest.entry_rows import entry_rows
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries, chosen_rows, live_rows
-from filestore.manifest.manifest_store import ManifestStore
+from filestore.manifest.manifest_store import ManifestStore, entry_rows
 from filestore.manifest.record_files import decoded_records, record_bytes
 from filestore.types.binary_row import encode_row
 from filestore.types.data_types import parse_data_type

@@ -3,9 +3,8 @@
 import pytest
 
 from filestore.evolution.schema_change import SetComment, SetOption
-from filestore.options.not_built import NOT_BUILT, not_built_of
+from filestore.options.not_built import NOT_BUILT, WITHOUT_EFFECT, not_built_of
 from filestore.options.option import At
-from filestore.options.table.without_effect import WITHOUT_EFFECT
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
 from tests.support.row_options import other_text

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filestore.format.statistics import ColumnRange, column_range
-from filestore.predicate import value_lists
 from filestore.predicate.evaluation import filter_mask, may_match
-from filestore.predicate.parser import MAX_CHARACTERS, parse_filter
+from filestore.predicate.parser import LONG, MAX_CHARACTERS, outline_of, parse_filter
 from filestore.predicate.predicate import In, Not
-from filestore.predicate.value_lists import LONG, outline_of
 from filestore.types.data_types import arrow_type
 from lsm.errors import InvalidInputError
 from tests.filestore.predicate.test_predicates import SALES
@@ -185,7 +183,6 @@ def test_two_hundred_thousand_values_cost_what_reading_their_text_costs() -> Non
 
 def test_lists_are_read_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not value by value."""
-    monkeypatch.setattr(value_lists, "literals_of", None)
     monkeypatch.setattr("filestore.predicate.parser.literals_of", None)
     numbers = parse_filter(f"id IN ({','.join(map(str, range(LONG)))})", SALES)
     texts = parse_filter(f"name IN ({','.join(repr(str(each)) for each in range(LONG))})", SALES)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.manifest import live_rows
 from filestore.manifest.commit_message import CommitMessage
-from filestore.scan import planned_files, table_scan
+from filestore.scan import table_scan
 from filestore.scan.data_split import DataSplit
 from filestore.scan.table_scan import TableScan
 from filestore.table import FileTable
@@ -26,8 +26,8 @@ SCHEMA = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 
 def planned(table: FileTable, *, from_columns: bool, block: int = 3, **wanted: Any) -> tuple[DataSplit, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_scan, "BLOCK_FILES", 0 if from_columns else 1 << 30)
-        patch.setattr(planned_files, "BLOCK_FILES", block)
+        patch.setattr(table_scan, "MANY_FILES", 0 if from_columns else 1 << 30)
+        patch.setattr(table_scan, "BLOCK_FILES", block)
         splits = TableScan(table.store).plan(**wanted).splits
         assert all(isinstance(each.files, tuple) is not from_columns for each in splits)
         for each in splits:
@@ -124,7 +124,8 @@ def test_objects_are_made_of_the_files_that_are_looked_at(monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr(live_rows, "entries_at", counting)
-    monkeypatch.setattr(planned_files, "BLOCK_FILES", 100)
+    monkeypatch.setattr(table_scan, "MANY_FILES", 100)
+    monkeypatch.setattr(table_scan, "BLOCK_FILES", 100)
     table = key_table(schema=SCHEMA, primary_key=["dt", "id"], partition_by=["dt"], bucket="1")
     store = table.store
     keys = [encode_row((each,), store.key_types) for each in range(5000)]

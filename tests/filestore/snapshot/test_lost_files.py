@@ -10,8 +10,10 @@ import pytest
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import LocalFileIO
 from filestore.maintenance.rewriting import lost_files, remove_lost_files
+from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.verification import verify_files
 from filestore.read.split_read import read_split
+from filestore.scan.snapshot_files import manifests_of
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.lost_files import (
     FileRole,
@@ -25,7 +27,7 @@ from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import CorruptDataError, FluvialError
 from tests.support.faults import CountedNames, ManualClock
-from tests.support.tables import KEY_SCHEMA, content, copied, expire_all_but, key_table, rows
+from tests.support.tables import KEY_SCHEMA, content, copied, expire_all_but, key_table, newest_snapshot, rows
 
 
 def merged_table() -> FileTable:
@@ -179,3 +181,17 @@ def test_missing_files_are_found_by_either_class_and_survive_a_process_boundary(
     assert (type(again), str(again)) == (kind, "a fact")
     assert isinstance(again, CorruptDataError)
     assert isinstance(again, FileNotFoundError)
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_files_of_a_snapshot_that_was_taken_back_are_not_called_lost_or_expired(writes: int) -> None:
+    """Another snapshot may have its number since; nothing is to be restored or repaired."""
+    table = key_table(bucket="1")
+    for number in (1, 2, 3):
+        table.write(rows((number, number)))
+    before = newest_snapshot(table)
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
+    for number in range(writes):
+        table.write(rows((number, 7)))
+    with pytest.raises(SnapshotExpiredError, match=r"snapshot was taken back, .* snapshot=3 earliest=1 .*read the "):
+        manifests_of(table.store, before)

@@ -17,7 +17,7 @@ from filestore.read.split_read import read_split
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.types.binary_row import EMPTY_ROW
-from filestore.write.dynamic_buckets import spread
+from filestore.write.table_write import spread
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
 from tests.support.faults import Disks, Nth, When
 from tests.support.roots import check_orphans_go

@@ -79,7 +79,7 @@ def test_a_column_has_its_default_and_its_nullability() -> None:
         ({"type": "int64", "name": "io.debezium.time.MicroTime", "default": 1}, "00:00:00.000001"),
         ({"type": "boolean", "default": False}, "false"),
         ({"type": "string", "default": ""}, ""),
-        ({"type": "array", "items": {"type": "string"}, "default": []}, None),
+        ({"type": "array", "items": {"type": "int32"}, "default": []}, None),
     ],
 )
 def test_a_default_is_a_literal_of_the_columns_type(field: dict[str, Any], default: str | None) -> None:

@@ -2,8 +2,10 @@
 
 import base64
 import datetime
+import hashlib
 import json
 import math
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from logstore.format.connect_types import TypeRules, columns_of_part
 from logstore.format.debezium import DecodedChanges, decode_envelopes
 from logstore.format.source.old_keys import with_old_keys
-from logstore.format.source.unavailable import UNAVAILABLE_VALUE, columns_of_masks, mask_column
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE, bytes_of, columns_of_masks, mask_column
+from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -269,6 +272,100 @@ def test_the_connector_may_have_another_placeholder() -> None:
     found = decoded(records, pa.list_(pa.string()), unavailable_values="keep", placeholder="gone")
     assert found.unavailable.to_pylist() == [["x"], None]
     assert found.rows["x"].to_pylist() == [None, [UNAVAILABLE_VALUE]]
+
+
+@pytest.mark.parametrize("setting", ["hex:00ff10", "hex:7F1b", "left~out?>>", "é"])
+@pytest.mark.parametrize(
+    ("part", "kind", "write"),
+    [
+        ({"type": "string"}, pa.string(), lambda content, text: text),
+        ({"type": "bytes"}, pa.binary(), lambda content, text: base64.b64encode(content).decode()),
+        (array_of({"type": "bytes"}), pa.list_(pa.binary()),
+         lambda content, text: [base64.b64encode(content).decode()]),
+        (array_of({"type": "string"}), pa.list_(pa.string()), lambda content, text: [text]),
+        (array_of({"type": "string"}), pa.list_(pa.string()),
+         lambda content, text: [str(uuid.UUID(bytes=hashlib.md5(content).digest(), version=3))]),
+        (array_of({"type": "int32"}), pa.list_(pa.int32()),
+         lambda content, text: [each - 256 if each > 127 else each for each in content]),
+        (array_of(named("int32", "io.debezium.time.Date")), pa.list_(pa.date32()),
+         lambda content, text: [each - 256 if each > 127 else each for each in content]),
+        ({"type": "map", "keys": {"type": "string"}, "values": {"type": "string"}}, pa.map_(pa.string(), pa.string()),
+         lambda content, text: {text: text}),
+        ({"type": "string"}, pa.string(), lambda content, text: JACKSON[text]),
+    ],
+)  # fmt: skip
+def test_the_placeholder_may_be_bytes_that_are_no_text(
+    part: dict[str, Any], kind: pa.DataType, write: Any, setting: str
+) -> None:
+    """As Debezium 3.4 writes ``hex:00ff10`` in each form; it was taken for data, or refused."""
+    content = bytes.fromhex(setting[4:]) if setting.startswith("hex:") else setting.encode()
+    given = write(content, content.decode(errors="replace"))
+    found = decoded([record(part, given, "u")], kind, unavailable_values="keep", placeholder=setting)
+    assert (found.unavailable.to_pylist(), found.rows["x"].to_pylist()) == ([["x"]], [None])
+
+
+JACKSON = {
+    "\0\ufffd\x10": '{"\\u0000\ufffd\\u0010":"\\u0000\ufffd\\u0010"}',
+    "\x7f\x1b": '{"\x7f\\u001B":"\x7f\\u001B"}',
+    "left~out?>>": '{"left~out?>>":"left~out?>>"}',
+    "é": '{"é":"é"}',
+}
+"""Maps as texts, by the text."""
+
+
+def test_nulls_in_an_array_of_numbers_are_no_bytes_of_a_placeholder() -> None:
+    part = array_of({"type": "int32"})
+    found = decoded(
+        [record(part, [None, 1], "u")], pa.list_(pa.int32()), unavailable_values="keep", placeholder="hex:ff01"
+    )
+    assert (found.unavailable, found.rows["x"].to_pylist()) == (None, [[None, 1]])
+
+
+def of_source(part: dict[str, Any], source: str) -> dict[str, Any]:
+    more = {"__debezium.source.column.type": source} if source else {}
+    return {**part, "field": "x", "optional": True, "parameters": {**part.get("parameters", {}), **more}}
+
+
+BITS = named("bytes", "io.debezium.data.Bits", parameters={"length": "160"})
+
+
+@pytest.mark.parametrize(
+    ("part", "source", "words"),
+    [
+        (array_of({"type": "string"}), "_TEXT", ""),
+        (array_of({"type": "string"}), "_INET", "publishes null"),
+        (array_of({"type": "string"}), "_CITEXT", "publishes null"),
+        (array_of({"type": "string"}), "_NUMERIC", "publishes null"),
+        (array_of({"type": "string"}), "_BYTEA", "publishes null"),
+        (array_of({"type": "string"}), "", "unless it is an array of text"),
+        (array_of(named("string", "io.debezium.data.Json")), "_HSTORE", "publishes null"),
+        (array_of(named("string", "io.debezium.data.Json")), "_JSONB", ""),
+        (array_of({"type": "int64"}), "_OID", "publishes null"),
+        (array_of({"type": "int64"}), "_INT8", ""),
+        (array_of({"type": "int64"}), "", ""),
+        (array_of({"type": "bytes"}), "_BYTEA", ""),
+        ({"type": "string"}, "BYTEA", "with binary.handling.mode=base64"),
+        ({"type": "bytes"}, "BYTEA", ""),
+        ({"type": "boolean"}, "_BIT", "publishes null"),
+        (BITS, "BIT", "publishes null"),
+        ({**BITS, "parameters": {"length": "152"}}, "BIT", None),
+    ],
+)
+def test_values_that_an_update_leaves_out_and_that_have_no_placeholder_are_said(
+    part: dict[str, Any], source: str, words: str | None
+) -> None:
+    """Arrays of ranges, addresses, citext and hstore, and bytes in base64, became null without a word."""
+    (column,) = columns_of_part({"fields": [of_source(part, source)]})
+    if words:
+        assert words in column.note
+    else:
+        assert "publishes null" not in column.note
+
+
+@pytest.mark.parametrize("setting", ["", "hex:", "hex:0", "hex:zz", "hex:00 ff"])
+def test_a_placeholder_without_bytes_is_refused(setting: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"unavailable\.value\.placeholder=.* fix='write the text"):
+        bytes_of(setting)
 
 
 def test_a_mask_stays_with_its_row_beside_update_pairs_and_bad_records() -> None:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from logstore.json.tiny_decimals import _PART_BYTES, holds_tiny_decimals
+from logstore.json.decoding import _PART_BYTES, holds_tiny_decimals
 
 
 @pytest.mark.parametrize(

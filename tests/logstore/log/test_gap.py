@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.log.gap import BatchEnds, GapContent, gap_content
+from engine.log.retention import BatchEnds, GapContent, gap_content
 
 law = settings(max_examples=600, deadline=None, derandomize=True)
 UNKNOWN = {GapContent.NOT_WHOLE_HISTORY, GapContent.NOT_IN_SNAPSHOTS, GapContent.NOT_IN_LOG}

@@ -20,11 +20,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from engine.broker.broker import Broker
+from engine.log.table_log import fence_all
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.environment import MACHINE
 from logstore.kafka.topics import LogTopics
 from logstore.log import log_writer
-from logstore.log.fencing import fence_all
 from logstore.log.log_reader import read_range
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import INLINE_PAYLOAD_BYTES, LogTail, read_tail

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from unittest.mock import create_autospec
 
 import pyarrow as pa
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.broker.broker import Broker
+from engine.log.table_log import fence_all
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log.control_record import HEADER, encode_genesis
-from logstore.log.fencing import fence_all
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import (
     CommitMarker,
@@ -286,6 +287,27 @@ def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     kafka = KafkaProperties.parse({"bootstrap.servers": "nowhere:1"})
     with pytest.raises(UnavailableError, match="topic=t bucket=3 kafka_error=NOT_LEADER_FOR_PARTITION"):
         read_tail(kafka, topic="t", bucket=3, timeout_s=0.2)
+
+
+@pytest.mark.parametrize("read", [read_tail, partial(read_marker, end_offset=5)], ids=["tail", "marker"])
+def test_a_topic_that_is_deleted_while_its_end_is_read_is_missing_at_once(
+    read: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client reports it beside its messages. A writer that waited would hold the turn of the table's log."""
+
+    def client(_: KafkaProperties, notes: ErrorNotes, **__: object) -> Consumer:
+        def poll(_: float) -> None:
+            notes.last = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+        deleted = create_autospec(Consumer, instance=True)
+        deleted.get_watermark_offsets.return_value = (0, 5)
+        deleted.poll.side_effect = poll
+        return deleted
+
+    monkeypatch.setattr(KafkaProperties, "consumer", client)
+    kafka = KafkaProperties.parse({"bootstrap.servers": "nowhere:1"})
+    with pytest.raises(CorruptDataError, match=r"topic=t bucket=3 .*missing fix=.*CALL sys.reset_log"):
+        read(kafka, topic="t", bucket=3, timeout_s=2)
 
 
 @pytest.mark.broker

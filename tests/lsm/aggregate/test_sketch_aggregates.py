@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.aggregation import Aggregation
-from lsm.aggregate.java_bitmaps import bitmap64_bytes, bitmap64_of, union64
+from lsm.aggregate.sketch_aggregates import bitmap64_bytes, bitmap64_of, union64
 from lsm.errors import InvalidInputError
 from tests.lsm.stories import Change, merged
 

@@ -3,9 +3,11 @@
 A parked table's message names a command, and the year does what it says; none of them may fail.
 """
 
+import json
 import random
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from typing import Any, Final
 
 from engine.broker.broker import Broker
 from engine.cdc.rules.names import Naming
-from engine.cdc.verify.report import shown_differences
+from engine.cli.commands.verify import shown_differences
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from tests.stores.debezium import PostgresSource
@@ -123,7 +125,7 @@ class Year:
         waiting = self._waiting()
         assert waiting == {}, waiting
         found = self._differences()
-        assert found == {}, str(found)[:4000]
+        assert found == {}, "\n".join([str(found)[:4000], *self._history(found)])
         self.facts.stops += 1
 
     def _differences(self) -> dict[str, Any]:
@@ -135,6 +137,21 @@ class Year:
             for name, each in self.follower.verified().items()
             if not each.is_equal
         }
+
+    def _history(self, found: dict[str, Any]) -> Iterator[str]:
+        """For whom looks into a difference: records of the first key of each table, truncates, the table's state."""
+        records = self.source.records()
+        for name, differences in found.items():
+            yield f"{name}: {self.follower.state.table(name)}"
+            key = differences[0][1].get("id") if isinstance(differences, list) else None
+            for each in records:
+                if each.topic != f"{self.source.name}.public.{name}" or each.value is None:
+                    continue
+                change = json.loads(each.value)["payload"]
+                rows = [row for row in (change["before"], change["after"]) if row is not None]
+                if key is not None and (change["op"] == "t" or any(str(row["id"]) == key for row in rows)):
+                    place = {part: change["source"].get(part) for part in ("snapshot", "txId", "lsn")}
+                    yield f"  {name}/{each.offset} {change['op']} {place} {change['transaction']}"
 
     def _waiting(self) -> dict[str, str]:
         state = self.follower.state
@@ -150,7 +167,7 @@ class Year:
             command = _RESNAPSHOT.search(reason)
             if command is None:
                 assert f"fluvial cdc resume {name}" in reason, reason
-                self.follower.state.ask("resume", name, at_ms=1)
+                self.follower.state.ask("resume", name, at_ms=time.time_ns() // 1_000_000)
                 self.follower.step()
                 self.facts.mended["resume"] += 1
                 continue

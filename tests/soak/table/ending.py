@@ -7,8 +7,8 @@ from typing import Any, Final
 from engine import Table
 from engine import procedures as sys_
 from filestore.branch.branches import list_branches
+from filestore.maintenance.history_repair import FORK_TAG_PREFIX
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.refs.late_references import FORK_TAG_PREFIX
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.tag.tags import list_tags
 from tests.soak.table.actors import look

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from engine.read.frames import table_frame
 from engine.request.changed_rows import ignores_deletes
-from engine.request.read_keys import NEWEST_ROWS
+from engine.request.read_keys import rows_to_change
 from engine.spark_internals.session import empty_frame
 from engine.table import Table
 from engine.types.quoting import quoted
@@ -42,7 +42,7 @@ def write_difference(
         return table.overwrite(new, {}, read_snapshot_id=read_snapshot_id)
     old = empty_frame(spark, _columns(table))
     if read_snapshot_id:
-        plan = table.read(options=NEWEST_ROWS).plan(filter=condition)
+        plan = table.read(options=rows_to_change({})).plan(filter=condition)
         old = table_frame(spark, plan, filter_text=condition)
     return table.append(changed_rows(old, new, table), read_snapshot_id=read_snapshot_id)
 

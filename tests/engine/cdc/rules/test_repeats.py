@@ -1,6 +1,8 @@
 """Changes that a connector published again are found; nothing else is taken for one."""
 
-from collections.abc import Sequence
+import json
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,18 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cdc.records.metadata import META
-from engine.cdc.rules.repeats import Mark, Progressions, Stamps, find_repeated, is_repeated, stamps_of
+from engine.cdc.rules.repeats import Mark, Progressions, RepeatedChanges, Stamps, find_repeated, stamps_of
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a source table."""
+    """One change of a source table, as a connector publishes it."""
 
-    commit: int
-    order: int
+    commit: int | None  # of the transaction before; None: the connector has seen none
+    order: int  # among the changes of its transaction that this run of the connector has published
     time_ms: int
     transaction: int | None
     source: str = "shop"
+    place: int | None = None  # in the database's log; None: behind the commit, by the order
+    row: int = 0  # of those at one place
+
+    @property
+    def lsn(self) -> int:
+        return (self.commit or 0) + self.order if self.place is None else self.place
+
+    @property
+    def identity(self) -> tuple[int | None, int, int]:
+        """What it is, whichever run has published it."""
+        return self.transaction, self.lsn, self.row
 
 
 def events_of(changes: Sequence[Change]) -> pa.StructArray:
@@ -32,11 +45,15 @@ def events_of(changes: Sequence[Change]) -> pa.StructArray:
             "source": {
                 "name": each.source,
                 "ts_ms": each.time_ms,
-                "sequence": f'["{each.commit}","{each.commit + 1}"]',
+                "sequence": json.dumps([None if each.commit is None else str(each.commit), str(each.lsn)]),
             },
             "transaction": None
             if each.transaction is None
-            else {"id": f"{each.transaction}:{each.commit + each.order}", "total_order": each.order},
+            else {
+                "id": f"{each.transaction}:{each.lsn}",
+                "total_order": 2 * each.order,
+                "data_collection_order": each.order,
+            },
         }
         for each in changes
     ]
@@ -59,8 +76,11 @@ def kept(published: Sequence[Change], cuts: Sequence[int]) -> list[Change]:
             if stamps is not None:
                 progressions.add(stamps)
         spans, mark = find_repeated(progressions.found, mark, stood=start)
-        own = stamps_at(published[start:end], start)
-        again = set() if own is None else set(own.offsets[is_repeated(own, spans)].tolist())
+        mark = None if mark is None else Mark.from_json(json.loads(json.dumps(mark.to_json())))
+        repeated, again = RepeatedChanges(spans), set[int]()
+        for at in range(start, end, 2):
+            own = stamps_at(published[at : min(at + 2, end)], at)
+            again |= set() if own is None else set(repeated.offsets(own).tolist())
         found += [each for at, each in enumerate(published[start:end], start) if at not in again]
     return found
 
@@ -92,6 +112,105 @@ def test_each_change_is_kept_once_however_often_a_connector_is_killed(
     assert kept(published, cuts) == changes
 
 
+@dataclass(frozen=True)
+class LogRecord:
+    """One record of a database's log: changes of the table that share a place, and one of another table."""
+
+    place: int
+    count: int  # 0: of the other table only
+
+
+Transactions = Sequence[tuple[int, int, Sequence[LogRecord]]]
+"""In order of their commits: id, place of the commit, records."""
+
+
+def interleaved(chance: random.Random) -> Transactions:
+    """Transactions whose records are interleaved in the log."""
+    open_ones, ended, place = dict[int, list[LogRecord]](), list[tuple[int, int, Sequence[LogRecord]]](), 10
+    for number in range(500, 500 + chance.randint(1, 6)):
+        open_ones[number] = []
+        while open_ones and (len(open_ones) > 2 or chance.random() < 0.7):
+            place += chance.randint(1, 5)
+            own = chance.choice(sorted(open_ones))
+            if open_ones[own] and chance.random() < 0.3:
+                ended.append((own, place, open_ones.pop(own)))
+            else:
+                open_ones[own].append(LogRecord(place, chance.choice((0, 1, 1, 1, 2, 4))))
+    for own, records in open_ones.items():
+        place += 1
+        ended.append((own, place, records))
+    return ended
+
+
+def published_by(log: Transactions, *, behind: tuple[int, int]) -> Iterator[tuple[tuple[int, int], list[Change]]]:
+    """What one run of the connector publishes of each record, with the position that it notes after it.
+
+    It reads every transaction that ends behind the noted record, again from its beginning, and counts its changes from
+    there on which it publishes: so the orders of a transaction that was cut begin again with 1. Before it has seen the
+    end of a transaction, it has no commit; and takes the noted place for one when it begins in the first transaction.
+
+    Args:
+        log: all of it.
+        behind: the transaction, by its number in the log, and the place that were noted last.
+    """
+    commit = None if behind[0] < 0 else behind[1] if behind[0] == 0 else 0
+    for number, (own, end, records) in enumerate(log):
+        order = 0
+        for each in records:
+            if (number, each.place) > behind:
+                changes = [
+                    Change(commit, order + row + 1, 1000 + number, own, place=each.place, row=row)
+                    for row in range(each.count)
+                ]
+                order += len(changes)
+                yield (number, each.place), changes
+        commit = end
+
+
+@pytest.mark.sweep
+@given(chance=st.randoms(use_true_random=False), cuts=st.lists(st.integers(0, 200), max_size=5))
+def test_transactions_that_were_cut_are_resumed_without_loss(chance: random.Random, cuts: list[int]) -> None:
+    """The connector is killed anywhere, also within a record, and begins behind any record that it had published."""
+    log = interleaved(chance)
+    wanted = [change for _, changes in published_by(log, behind=(-1, 0)) for change in changes]
+    noted, published = [(-1, 0)], list[Change]()
+    for _ in range(chance.randint(0, 4)):
+        run = list(published_by(log, behind=chance.choice(noted)))
+        length = chance.randint(0, len(run))
+        published += [change for _, changes in run[:length] for change in changes]
+        noted += [position for position, _ in run[:length]]
+        if length < len(run):
+            published += run[length][1][: chance.randint(0, len(run[length][1]))]
+    newest = max(noted)
+    for start in (newest, chance.choice(noted)):
+        published += [change for _, changes in published_by(log, behind=start) for change in changes]
+    found = [each.identity for each in kept(published, cuts)]
+    first = {each.identity for each in wanted if each.transaction == log[0][0]}  # without a commit there is no order
+    assert first <= set(found)
+    assert [each for each in found if each not in first] == [
+        each.identity for each in wanted if each.identity not in first
+    ]
+
+
+def test_the_first_transaction_of_a_connector_is_resumed_without_loss() -> None:
+    """Each run takes the place that was noted for the commit before; a transaction keeps its order all the same."""
+    runs = [(None, (10, 12, 14)), (14, (16,)), (12, (14, 16, 18, 20))]
+    published = [Change(commit, at + 1, 10, 500, place=lsn) for commit, own in runs for at, lsn in enumerate(own)]
+    for cuts in ([], [4], [5], [6], [4, 5, 6, 7]):
+        assert [each.lsn for each in kept(published, cuts)] == [10, 12, 14, 16, 18, 20]
+
+
+def test_a_mark_of_an_older_job_leaves_out_what_preceded_its_transaction() -> None:
+    """It has no place in the log: of its own transaction, nothing is known to be in the table."""
+    old = {"stamp": {"source": "shop", "commit": 100, "transaction": "501", "order": 2}, "time_ms": 2000, "place": None}
+    mark, found = Mark.from_json(old), Progressions()
+    stamps = stamps_at(transactions_of([2, 3]), 0)
+    assert stamps is not None
+    found.add(stamps)
+    spans, _ = find_repeated(found.found, mark, stood=0)
+    assert RepeatedChanges(spans).offsets(stamps).tolist() == [0, 1]
+
+
 @pytest.mark.sweep
 @given(cuts=st.lists(st.integers(0, 60), max_size=5))
 def test_a_restored_database_counts_from_the_beginning(cuts: list[int]) -> None:
@@ -119,8 +238,12 @@ def test_mariadb_has_its_order_from_its_binary_log() -> None:
     rows = [
         {
             "op": "c",
-            "source": {"name": "shop", "ts_ms": 5, "file": f"binlog.{file:06}", "pos": position},
-            "transaction": {"id": f"file=binlog.{file:06},pos={position // 100}", "total_order": order},
+            "source": {"name": "shop", "ts_ms": 5, "file": f"binlog.{file:06}", "pos": position, "row": 0},
+            "transaction": {
+                "id": f"file=binlog.{file:06},pos={position // 100}",
+                "total_order": order,
+                "data_collection_order": order,
+            },
         }
         for file, position, order in ((9, 900, 1), (9, 950, 2), (10, 4, 1), (9, 950, 2), (10, 4, 1), (10, 70, 1))
     ]
@@ -129,4 +252,4 @@ def test_mariadb_has_its_order_from_its_binary_log() -> None:
     found = Progressions()
     found.add(stamps)
     spans, _ = find_repeated(found.found, None, stood=0)
-    assert is_repeated(stamps, spans).tolist() == [False, False, False, True, True, False]
+    assert RepeatedChanges(spans).offsets(stamps).tolist() == [3, 4]

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from engine import Catalog
+from engine.cdc.rules.names import SourceTable
 from engine.cdc.verify.comparison import Comparison, _bare, compared, paired
 from engine.cdc.verify.database import SourceDatabase
 from engine.table import Table
@@ -57,6 +58,8 @@ def execute(url: str, *statements: str) -> None:
 def compare(url: str, name: str, table: Table, **bounds: int) -> Comparison:
     with SourceDatabase.reading(url) as database:
         (source,) = [each for each in database.tables() if each.name == name]
+        gone = SourceTable(source.schema, f"{name}_gone")
+        assert database.lacks([SourceTable(source.schema, name), gone]) == {gone}
         state = table.read()
         pair = paired(database.dialect, source, database.name_of(source), state.schema)
         assert pair.left_out == {}
@@ -220,6 +223,22 @@ def test_no_more_than_the_limit_is_looked_for(filled_postgres: str, tmp_path: Pa
     table = Catalog(str(tmp_path)).create_table("shop.pairs", pairs(range(1)).schema, primary_key=["b", "a"])
     found = compare(filled_postgres, "pairs", table, limit=10, max_rows=5000)
     assert (len(found.differences), found.is_complete, found.source_rows, found.table_rows) == (10, False, 20_000, 0)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mysql"])
+def test_tables_without_rows_are_found(kind: str, request: pytest.FixtureRequest) -> None:
+    """Also of a name in quotes; one that cannot be read counts as one that has rows."""
+    quote = '"' if kind == "postgres" else "`"
+    with new_database(request.getfixturevalue(kind)) as url:
+        execute(
+            url, f"CREATE TABLE {quote}a none{quote} (id int PRIMARY KEY)", "CREATE TABLE b_some (id int PRIMARY KEY)"
+        )
+        execute(url, "INSERT INTO b_some VALUES (1)")
+        with SourceDatabase.reading(url) as database:
+            none, some = (SourceTable(each.schema, each.name) for each in database.tables())
+            assert (none.name, some.name) == ("a none", "b_some")
+            assert database.empties([some, SourceTable(none.schema, "gone"), none]) == {none}
+            assert database.count(f"{quote}{some.schema}{quote}.b_some") == 1, "the transaction continues"
 
 
 def test_rows_without_a_key_are_counted(postgres: str, tmp_path: Path) -> None:

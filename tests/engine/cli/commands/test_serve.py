@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 import pytest
+import sqlalchemy
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from engine import Catalog
@@ -42,10 +45,19 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for the module; its last test ends it."""
-    home = tmp_path_factory.mktemp("serve")
+    yield from serving(tmp_path_factory.mktemp("serve"))
+
+
+@pytest.fixture(scope="module")
+def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Its clients may do what its user may."""
+    yield from serving(tmp_path_factory.mktemp("trusting"), "--trust-clients")
+
+
+def serving(home: Path, *options: str) -> Iterator[Server]:
     output, warehouse = home / "output", str(home / "warehouse")
     place = ["--warehouse", warehouse, "--port", "0", "--master", "local[2]", "--spark-log", str(home / "spark.log")]
-    command = [sys.executable, "-m", "engine.cli", "serve", *place]
+    command = [sys.executable, "-m", "engine.cli", "serve", *place, *options]
     process = processes.start(command, output, lambda: "jdbc:" in output.read_text())
     port = int(output.read_text().partition("jdbc:hive2://127.0.0.1:")[2].partition("/")[0])
     yield Server(process, port, output, Catalog(warehouse))
@@ -77,6 +89,36 @@ for line in sys.stdin:
     print("ended", dbtRunner().invoke(json.loads(line)).success, flush=True)
 """
 """What the program ``dbt`` runs, for one command after another: most of what one costs is to import dbt."""
+
+
+INSPECT = """
+import json, sys
+port, packages, *made = sys.argv[1:]
+sys.path.append(packages)
+import sqlalchemy as sa
+def said(engine, place):
+    with engine.connect() as connection:
+        connection.execute(sa.text("USE " + place))
+        seen = sa.inspect(connection)
+        table = sa.Table("orders", sa.MetaData(), autoload_with=connection, resolve_fks=False)
+        rows = connection.execute(sa.select(table.c.id, table.c.k, table.c.d, table.c.p)).fetchall()
+        return {
+            "tables": len(seen.get_table_names()),
+            "has_table": seen.has_table("orders"),
+            "columns": [(each["name"], str(each["type"])) for each in seen.get_columns("orders")],
+            "key": seen.get_pk_constraint("orders"),
+            "indexes": [each["column_names"] for each in seen.get_indexes("orders")],
+            "reflected": list(table.c.keys()),
+            "rows": [[row[0], row[1], str(row[2]), row[3]] for row in rows],
+        }
+engine = sa.create_engine("hive://127.0.0.1:" + port + "/default")
+with engine.connect() as connection:
+    for text in made:
+        connection.exec_driver_sql(text)
+    schemas = sa.inspect(connection).get_schema_names()
+print(json.dumps([schemas, said(engine, "fluvial.Inspected"), said(engine, "spark_catalog.inspected_there")]))
+"""
+"""Runs with PyHive of one environment and SQLAlchemy of another: the port, its directory, and statements before it."""
 
 
 @pytest.fixture
@@ -113,6 +155,69 @@ def dbt(project: Path, server: Server) -> Iterator[Callable[..., dict[str, str]]
 
         yield run
         commands.close()
+
+
+REFLECT = "reflect('java.lang.System', 'getProperty', 'user.dir')"
+ALLOWED = (
+    "CREATE TABLE t (id BIGINT PRIMARY KEY NOT ENFORCED)",
+    "INSERT INTO t VALUES (1), (2)",
+    "SET spark.sql.shuffle.partitions=2",
+    "RESET spark.sql.shuffle.partitions",
+    "SET spark.sql.runSQLOnFiles",
+    "SET TIME ZONE 'UTC'",
+    "SET pipeline.name=bi",
+    "CREATE TEMPORARY VIEW seen AS SELECT id + 1 AS id FROM t WHERE id = 2",
+    "CREATE TEMPORARY FUNCTION next(a INT) RETURNS INT RETURN a + 1",
+    "SELECT transform(array(next(1)), x -> x + 1), 'TRANSFORM USING reflect(' FROM t",
+    "MERGE INTO t USING seen ON t.id = seen.id WHEN NOT MATCHED THEN INSERT *",
+    "CACHE TABLE kept AS SELECT * FROM t",
+    "UNCACHE TABLE kept",
+    "EXECUTE IMMEDIATE 'SELECT count(*) FROM t'",
+    "CALL sys.create_tag('fenced.t', 'eod')",
+    "SHOW FUNCTIONS",
+    "SHOW CREATE TABLE t",
+    "DESCRIBE QUERY SELECT 1",
+    "EXPLAIN SELECT * FROM t",
+    "ANALYZE TABLE t COMPUTE STATISTICS",
+)
+REFUSED = (
+    "SELECT * FROM text.`{secret}`",
+    "SELECT * FROM IDENTIFIER('text.`{secret}`')",
+    "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM binaryFile.`{secret}`)",
+    "SELECT TRANSFORM(1) USING 'id' AS (x STRING)",
+    "FROM t MAP id USING 'cat' AS x",
+    f"SELECT {REFLECT}",
+    "SELECT java_method('java.lang.System', 'getProperty', 'user.dir') FROM t",
+    "SELECT try_reflect('java.lang.System', 'getProperty', 'user.dir')",
+    "SELECT IDENTIFIER('reflect')('java.lang.System', 'getProperty', 'user.dir')",
+    f"SELECT id FROM t WHERE id IN (SELECT length({REFLECT}))",
+    f"INSERT INTO t SELECT length({REFLECT})",
+    f"CREATE TABLE made AS SELECT {REFLECT} AS a",
+    f"CREATE TEMPORARY VIEW called AS SELECT {REFLECT} AS a",
+    f"CREATE TEMPORARY FUNCTION called() RETURNS STRING RETURN {REFLECT}",
+    "EXECUTE IMMEDIATE \"SELECT java_method('java.lang.System', 'getProperty', 'user.dir')\"",
+    f"BEGIN SELECT {REFLECT}; END",
+    "ADD JAR '{secret}'",
+    "ADD FILE '{secret}'",
+    "LIST JARS",
+    "INSERT OVERWRITE DIRECTORY '{out}' USING text SELECT 'a' AS a",
+    "INSERT OVERWRITE LOCAL DIRECTORY '{out}' USING text SELECT 'a' AS a",
+    "CREATE TEMPORARY VIEW read USING text OPTIONS (path '{secret}')",
+    "CREATE TEMPORARY FUNCTION loaded AS 'a.B' USING JAR '{secret}'",
+    "CREATE TABLE spark_catalog.default.there (a STRING) USING text LOCATION '{out}'",
+    "CREATE TABLE spark_catalog.default.there USING text LOCATION '{out}' AS SELECT 'a' AS a",
+    "CREATE DATABASE spark_catalog.there LOCATION '{out}'",
+    "LOAD DATA LOCAL INPATH '{secret}' INTO TABLE t",
+    "LOAD DATA INPATH '{secret}' OVERWRITE INTO TABLE t",
+    "LOAD DATA LOCAL INPATH '{secret}' INTO TABLE spark_catalog.default.there",
+    "LOAD DATA INPATH 'file:{secret}' INTO TABLE t PARTITION (id = 1)",
+    "SET spark.sql.runSQLOnFiles=true",
+    "SET spark.sql.catalog.other=a.B",
+    "SET spark.hadoop.fs.s3a.endpoint=http://127.0.0.1:9",
+    "SET fs.s3a.endpoint=http://127.0.0.1:9",
+    "SET spark.sql.redaction.options.regex=nothing",
+    "SET spark.sql.variable.substitute=true",
+)
 
 
 class TestServer:
@@ -171,7 +276,7 @@ class TestServer:
         }
 
     def test_a_jdbc_client_lists_what_there_is_as_of_spark_s_own_tables(
-        self, server: Server, spark: SparkSession
+        self, trusting_server: Server, spark: SparkSession
     ) -> None:
         """Schemas, tables, columns of each type, keys: DBeaver's tree. The same columns in Parquet say the same."""
         columns = (
@@ -180,11 +285,11 @@ class TestServer:
             "q ARRAY<INT>, "
             "r MAP<STRING, ARRAY<DOUBLE>>, s STRUCT<x: INT, `y z`: STRUCT<u: BIGINT>>, t STRUCT<x: STRING>"
         )
+        server = trusting_server
         server.catalog.create_database("Listed_Here")
-        jvm: Any = spark.sparkContext._jvm
-        url = f"jdbc:hive2://127.0.0.1:{server.port}/listed_here"
-        connection = jvm.org.apache.hive.jdbc.HiveDriver().connect(url, jvm.java.util.Properties())
+        connection = connected(spark, server, "listed_here")
         statement = connection.createStatement()
+        assert jdbc_values(statement.executeQuery("SELECT TRANSFORM(1) USING 'echo run' AS (x STRING)"), "X") == ["run"]
         for text in (
             f"CREATE TABLE all_types ({columns}) COMMENT 'of all'",
             "CREATE TABLE keyed (k INT, d STRING, PRIMARY KEY (d, k) NOT ENFORCED) WITH ('bucket' = '1')",
@@ -230,6 +335,79 @@ class TestServer:
             assert mine.items() ^ other.items() == set()
         connection.close()
 
+    @pytest.mark.long
+    def test_sqlalchemy_inspects_tables_as_those_of_spark(self, trusting_server: Server) -> None:
+        """By PyHive's dialect, which says Spark's namespace for the name of each table, and knows no keys."""
+        server = trusting_server
+        server.catalog.create_database("Inspected")
+        columns = "id BIGINT, k VARCHAR(7), d DECIMAL(10,2), t TIMESTAMP, a ARRAY<INT>, s STRUCT<x: INT>, p STRING"
+        there = "spark_catalog.inspected_there"
+        made = [
+            f"CREATE TABLE Inspected.orders ({columns}) PARTITIONED BY (p)",
+            "INSERT INTO Inspected.orders VALUES (1, 'a', 2.5, TIMESTAMP '2024-01-31 12:30:00', array(1), NULL, 'x')",
+            f"CREATE DATABASE {there}",
+            f"CREATE TABLE {there}.orders ({columns}) USING parquet PARTITIONED BY (p)",
+            f"INSERT INTO {there}.orders SELECT * FROM Inspected.orders",
+        ]
+        python, packages = ROOT / ".venv-dbt" / "bin" / "python", Path(sqlalchemy.__file__).parents[1]
+        words = [str(server.port), str(packages), *made]
+        done = subprocess.run(
+            [str(python), "-W", "ignore", "-c", INSPECT, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        schemas, ours, theirs = json.loads(done.stdout)
+        assert "Inspected" in schemas
+        assert ours == theirs
+        names = ["id", "k", "d", "t", "a", "s", "p"]
+        assert [name for name, _ in ours["columns"]] == ours["reflected"] == names
+        assert ours["indexes"] == [["p"]]
+        assert (ours["has_table"], ours["tables"], ours["rows"]) == (True, 1, [[1, "a", "2.50", "x"]])
+
+    def test_a_client_reaches_tables_alone(self, server: Server, spark: SparkSession, tmp_path: Path) -> None:
+        """No file, program, class or setting of the server's user, however the statement is put; tables as ever."""
+        secret, out = tmp_path / "secret.txt", tmp_path / "out"
+        secret.write_text("secret", encoding="utf-8")
+        server.catalog.create_database("fenced")
+        connection = connected(spark, server, "fenced")
+        for text in ALLOWED:
+            connection.createStatement().execute(text)
+        seen = jdbc_values(connection.createStatement().executeQuery("SELECT id FROM t ORDER BY id"), "ID")
+        assert seen == ["1", "2", "3"]
+        reached = {}
+        for text in REFUSED:
+            asked = text.format(secret=secret, out=out)
+            try:
+                connection.createStatement().execute(asked)
+            except Py4JJavaError as error:
+                if (
+                    re.search(
+                        "reach tables alone|TABLE_OR_VIEW_NOT_FOUND|PARSE_SYNTAX|NOT_SUPPORTED_COMMAND_FOR_V2",
+                        str(error),
+                    )
+                    is None
+                ):
+                    reached[asked] = str(error)
+            else:
+                reached[asked] = "done"
+        assert reached == {}
+        assert not out.exists()
+        variables = connection.createStatement().executeQuery("SELECT '${env:HOME}${system:user.dir}' AS v")
+        assert jdbc_values(variables, "V") == ["${env:HOME}${system:user.dir}"]
+        connection.close()
+
+    def test_settings_in_the_address_of_a_connection_open_no_files(
+        self, server: Server, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        secret = tmp_path / "secret.txt"
+        secret.write_text("secret", encoding="utf-8")
+        given = "default?spark.sql.runSQLOnFiles=true;fs.s3a.endpoint=http://127.0.0.1:9"
+        with pytest.raises(Py4JJavaError, match=r"reach tables alone|TABLE_OR_VIEW_NOT_FOUND"):
+            connected(spark, server, given).createStatement().execute(f"SELECT * FROM text.`{secret}`")
+
     def test_sigterm_ends_it_cleanly(self, server: Server) -> None:
         """Issue 19, 2. It is the last test of the server."""
         assert processes.is_listening(server.port)
@@ -237,6 +415,13 @@ class TestServer:
         assert server.process.wait(60) == 0
         assert not processes.is_listening(server.port)
         assert server.output.read_text().splitlines()[-1] == "stopped"
+
+
+def connected(spark: SparkSession, server: Server, rest: str) -> Any:
+    """A connection of Hive's JDBC driver; ``rest`` of its address: a database, and settings."""
+    jvm: Any = spark.sparkContext._jvm
+    driver, properties = jvm.org.apache.hive.jdbc.HiveDriver(), jvm.java.util.Properties()
+    return driver.connect(f"jdbc:hive2://127.0.0.1:{server.port}/{rest}", properties)
 
 
 def jdbc_rows(found: Any) -> list[dict[str, str | None]]:

@@ -156,6 +156,10 @@ def test_an_override_replaces_one_value(override: str, found: object) -> None:
         (JOB + "name: again\n", "the same key twice in one mapping: key=name"),
         (JOB.replace("${WAREHOUSE:-/data/warehouse}", '"/data/a\\0b"'), "key=warehouse file=job.yaml line=2"),
         ("name: [", "not a YAML file"),
+        (
+            JOB.replace("name: orders\n", "name:\torders\n\tx: y\n", 1),
+            "found character a tab that cannot start any token fix='indent with blanks",
+        ),
         ("- a\n- b\n", "a job file is a mapping"),
         ("", "a job file is a mapping"),
     ],

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
+from engine.cli.job_commands.init import write_example
 from engine.deploy.config.cdc_config import CdcConfig
 from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.json_schema import SCHEMA_FILE, job_schema, schema_text
-from engine.deploy.config.scaffold import write_example
 from engine.dialect.grammar.type_grammar import TYPE_WORDS
 from lsm.errors import InvalidInputError
 

@@ -1,5 +1,6 @@
 """Several files become one job, and every message still knows where a value came from."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,40 @@ def test_a_small_file_of_many_values_or_levels_is_refused_by_name(text: str) -> 
 def test_aliases_in_measure_are_read() -> None:
     found = parse_config("a: &a {x: 1}\nb: [" + ", ".join(["*a"] * 1000) + "]\nc: {<<: *a, y: 2}\n", name="job.yaml")
     assert isinstance(found.content, dict)
+
+
+TAGS = (
+    "!!python/object/apply:os.system ['touch {out}']",
+    "!!python/object/new:os.system ['touch {out}']",
+    "!!python/name:os.system",
+    "!!python/module:os",
+    "!!python/tuple [1]",
+    "!include {out}",
+    "!ENV HOME",
+    "!!js/function 'x'",
+    "!<tag:evil.example,2024:x> y",
+)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_tag_makes_nothing(tag: str, tmp_path: Path) -> None:
+    """In place of a value, of a list, and of the whole file: the error names file, line and tag."""
+    value = tag.format(out=tmp_path / "out")
+    for text in (f"{BASE}x: {value}\n", f"{BASE}x: [{value}]\n", value):
+        said = refusal(tmp_path, {"job.yaml": text})
+        assert "job.yaml" in said
+        assert "tag" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_included_pipe_or_endless_file_lets_no_one_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    assert "not a regular file" in refusal(tmp_path, {"job.yaml": "include: pipe\n"})
+    assert "at most" in refusal(tmp_path, {"job.yaml": "include: sparse\n"})
+
+
+def test_a_key_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    for text in ("? [a]\n: b\n", "{{a: b}: c}\n"):
+        assert "a key is a list or a mapping" in refusal(tmp_path, {"job.yaml": text})

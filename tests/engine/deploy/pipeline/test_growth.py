@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from engine.deploy.pipeline.growth import failed_record, grown_schema
+from engine.deploy.pipeline.pipeline import failed_record, grown_schema
 from engine.dialect.grammar.type_grammar import parse_type
 from engine.kafka.offsets import OffsetRange
 from engine.kafka.options import NewTypes

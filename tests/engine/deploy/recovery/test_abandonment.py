@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import Catalog
-from engine.deploy.recovery.abandonment import abandon
-from engine.deploy.recovery.execution import Execution, Stage
+from engine.deploy.recovery.execution import Execution, Stage, abandon
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
 from engine.deploy.recovery.recovery_plan import plan_recovery
 from engine.lineage.truth.checked import checked_meta

@@ -162,7 +162,7 @@ def test_a_full_recovery_by_the_command_dies_at_every_kind_of_step(
     assert not [name for name in names_in_graph(catalog) if "$" in name]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.broker
 def test_a_full_recovery_by_the_command_is_killed_and_run_again(
     spark: SparkSession, broker: Broker, tmp_path: Path

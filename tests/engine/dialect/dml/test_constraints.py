@@ -19,6 +19,7 @@ WAYS = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_keyed", [True, False])
 def test_every_statement_is_held_to_a_constraint(tables: Tables, is_keyed: bool) -> None:
     table = tables.keyed() if is_keyed else tables.make("t", options={"deletion-vectors.enabled": "true"})

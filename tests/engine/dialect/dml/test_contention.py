@@ -55,6 +55,7 @@ def check(warehouse: Warehouse, table: object, writers: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_eight_threads(warehouse: Warehouse, kind: str) -> None:
     table, sql = waiting(warehouse, **KINDS[kind])

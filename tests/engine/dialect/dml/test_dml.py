@@ -8,8 +8,10 @@ import pytest
 
 from engine import Table
 from engine.broker.broker import Broker
-from engine.dialect.dml.dml import run_ctas, run_dml
+from engine.dialect.dml.dml import run_dml
+from engine.dialect.dml.insert import run_ctas
 from engine.dialect.grammar.parser import parse_statements
+from engine.write.batch_target import BatchTarget
 from filestore.snapshot.snapshot import CHANGES_KEY
 from filestore.types.data_types import DataField
 from lsm.errors import ConflictError
@@ -287,6 +289,12 @@ def test_a_field_of_a_null_row_is_updated(tables: Tables, is_keyed: bool) -> Non
         ({}, "UPDATE {t} SET id = 4", "a row keeps its primary key: column=id"),
         ({}, "UPDATE {t} SET nam = 'x'", "did_you_mean=name"),
         ({}, "UPDATE {t} SET v = 1, V = 2", "assigned twice"),
+        ({}, "UPDATE {t} SET v.x = 1, v = 2", "assigned twice"),
+        (
+            {},
+            "MERGE INTO {t} USING (SELECT 1 AS k) s ON {t}.id = k WHEN MATCHED THEN UPDATE SET v = 1, V.x.y = 2",
+            "assigned twice",
+        ),
         ({}, "UPDATE {t} SET v = 'x'", "column=v given=string"),
         ({}, "UPDATE {t} SET v = 3000000000 WHERE id = 1", "value does not fit the column: column=v"),
         ({}, "UPDATE {t} SET v = nope + 1", "near='nope'"),
@@ -318,17 +326,41 @@ def test_a_change_that_was_overtaken_is_computed_again(tables: Tables, monkeypat
     """Another writer commits the same bucket while Spark computes: its value is not lost."""
     table = tables.keyed()
     others = iter([(1, 100), (2, 200)])
-    append = Table.append
+    append = BatchTarget.append
 
-    def slow(self: Table, *arguments: Any, **named: Any) -> Any:
+    def slow(self: BatchTarget, *arguments: Any, **named: Any) -> Any:
         for each in others:
             table.write(pa.table({"id": [each[0]], "v": [each[1]], "name": ["other"]}, schema=KEY))
             break
         return append(self, *arguments, **named)
 
-    monkeypatch.setattr(Table, "append", slow)
+    monkeypatch.setattr(BatchTarget, "append", slow)
     tables.run("UPDATE {t} SET v = v + 1")
     assert row_set(table) == {(1, 101, "other"), (2, 201, "other"), (3, 31, "c")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO {t} VALUES (4, 40, 'd')",
+        "UPDATE {t} SET v = 0",
+        "DELETE FROM {t} WHERE id = 1",
+        "MERGE INTO {t} USING (SELECT 4 AS k) ON {t}.id = k WHEN NOT MATCHED THEN INSERT (id) VALUES (k)",
+        "INSERT INTO {t} REPLACE WHERE id = 1 VALUES (1, 0, 'a')",
+    ],
+)
+def test_a_statement_appends_as_python_does(tables: Tables, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """There is one way to add rows: what is refused, merged or noted there is so in statements too."""
+    tables.keyed()
+    append, seen = Table.append, []
+
+    def noting(self: Table, *arguments: Any, **named: Any) -> Any:
+        seen.append(self.name)
+        return append(self, *arguments, **named)
+
+    monkeypatch.setattr(Table, "append", noting)
+    tables.run(text)
+    assert len(seen) == 1
 
 
 def test_a_change_that_is_overtaken_for_ever_is_given_up(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from filestore.types.data_types import DataField, parse_data_type
 from tests.engine.dialect.dml.conftest import KEY, Tables
 from tests.support.rows import row_set
 
@@ -55,6 +56,27 @@ def test_a_table_without_a_key_grows(tables: Tables, options: dict[str, str]) ->
         (2, None, None, None, "x"),
     ]
     assert [tuple(row.values()) for row in rows if row["more"]] == [(1, 10, "a", 7, None)]
+
+
+def test_the_default_of_a_moment_is_one_moment_however_a_value_is_left_out(tables: Tables) -> None:
+    """By the statement, as a null that the writer fills, by the word, by MERGE: in a session of another zone, too."""
+    kind, text = parse_data_type("TIMESTAMP_LTZ(6)"), "2026-01-02 03:04:05.000006"
+    moment = DataField(id=1, name="at", type=kind, default_value=text)
+    tables.make("t", [DataField(id=0, name="id", type=parse_data_type("BIGINT NOT NULL")), moment], primary_key=["id"])
+    zone, conf = "spark.sql.session.timeZone", tables.context.spark.conf
+    before = conf.get(zone)
+    conf.set(zone, "Asia/Tokyo")
+    try:
+        tables.run("INSERT INTO {t} (id) VALUES (1)")
+        tables.run("INSERT INTO {t} (id) SELECT 2")
+        tables.run("INSERT INTO {t} VALUES (3, NULL)")
+        tables.run("INSERT INTO {t} VALUES (4, DEFAULT)")
+        tables.run("MERGE INTO {t} USING (SELECT 5 AS k) q ON id = k WHEN NOT MATCHED THEN INSERT (id) VALUES (k)")
+    finally:
+        conf.set(zone, str(before))
+    rows = tables.context.catalog.table(f"default.{tables.names['t']}").read().to_arrow().to_pylist()
+    expected = f"{text.replace(' ', 'T')}+00:00"
+    assert {row["id"]: row["at"].isoformat() for row in rows} == dict.fromkeys(range(1, 6), expected)
 
 
 @pytest.mark.parametrize("how", ["INTO", "OVERWRITE"])

@@ -121,6 +121,19 @@ def test_a_merge_assigns_fields_inside_columns(tables: Tables) -> None:
     assert "no such field: column=s.q fields=['x', 'y', 'in']" in refused
 
 
+def test_a_null_struct_gets_no_field_beside_one_that_is_not_null(tables: Tables) -> None:
+    """As by Spark's own plans, which say the same as NOT_NULL_ASSERT_VIOLATION; with all its fields it is one."""
+    inner = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
+    tables.make("t", pa.schema([KEY.field("id"), ("s", inner)]), primary_key=["id"])
+    tables.run("INSERT INTO {t} VALUES (1, NULL), (2, named_struct('x', 5, 'y', 'a'))")
+    merge = "MERGE INTO {t} a USING (VALUES (1L), (2L)) AS q(id) ON a.id = q.id WHEN MATCHED THEN UPDATE SET "
+    for text in ("UPDATE {t} SET s.y = 'n'", merge + "s.y = 'n'"):
+        assert "null in a NOT NULL column: column=s.x" in tables.refused(text)
+    assert [row["s"] for row in rows_of(tables)] == [None, {"x": 5, "y": "a"}]
+    tables.run(merge + "s.y = 'n', s.x = coalesce(a.s.x, 7)")
+    assert [row["s"] for row in rows_of(tables)] == [{"x": 7, "y": "n"}, {"x": 5, "y": "n"}]
+
+
 @pytest.mark.parametrize("options", [{}, {"row-counts": "true", "bucket": "1"}, {"deletion-vectors.enabled": "true"}])
 def test_a_merge_that_only_inserts_needs_no_key(tables: Tables, options: dict[str, str]) -> None:
     table = tables.make("t", options=options)
@@ -134,3 +147,37 @@ def test_a_merge_that_only_inserts_needs_no_key(tables: Tables, options: dict[st
     assert [row[0] for row in found] == [1, 1, 2, 2, 3]
     assert set(found) == {(1, 10, "a"), (1, 11, "b"), (2, None, "y"), (3, 0, None)}
     assert "statement=MERGE" in tables.refused(merge + "WHEN MATCHED THEN UPDATE SET v = 1")
+
+
+NONE_MATCHES = "MERGE INTO {t} a USING (SELECT 9L AS id, 90 AS v, 'n' AS more) q ON a.id = q.id "
+
+
+def test_a_clause_sees_the_columns_of_its_rows_without_their_tables_names(tables: Tables) -> None:
+    """As in Spark: a row that does not match has one side, so a name of both is that side's."""
+    table = tables.keyed()
+    tables.run(
+        NONE_MATCHES + "WHEN NOT MATCHED AND v > 10 THEN INSERT (id, v, name) VALUES (id, v + 1, more) "
+        "WHEN NOT MATCHED BY SOURCE AND id > 1 AND v < 30 THEN UPDATE SET v = v + 1 "
+        "WHEN NOT MATCHED BY SOURCE AND v > 10 THEN DELETE"
+    )
+    assert row_set(table) == {(1, 10, "a"), (2, 21, "b"), (9, 91, "n")}
+
+
+@pytest.mark.parametrize(
+    ("clause", "name"),
+    [
+        ("WHEN NOT MATCHED AND name IS NULL THEN INSERT (id) VALUES (q.id)", "name"),
+        ("WHEN NOT MATCHED AND a.v IS NULL THEN INSERT (id) VALUES (q.id)", "v"),
+        ("WHEN NOT MATCHED THEN INSERT (id, name) VALUES (q.id, name)", "name"),
+        ("WHEN NOT MATCHED THEN INSERT (id, name) VALUES (q.id, a.name)", "name"),
+        ("WHEN NOT MATCHED BY SOURCE AND more IS NULL THEN DELETE", "more"),
+        ("WHEN NOT MATCHED BY SOURCE AND q.v IS NULL THEN DELETE", "v"),
+        ("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET name = more", "more"),
+        ("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = q.v", "v"),
+    ],
+)
+def test_a_column_that_the_rows_of_a_clause_lack_is_refused(tables: Tables, clause: str, name: str) -> None:
+    """It was null in all of them: rows were changed, or were not."""
+    table = tables.keyed()
+    assert f"`{name}`" in tables.refused(NONE_MATCHES + clause)
+    assert row_set(table) == {(1, 10, "a"), (2, 20, "b"), (3, 30, "c")}

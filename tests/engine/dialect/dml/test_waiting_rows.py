@@ -99,6 +99,7 @@ MERGE = (
     ],
     ids=str,
 )
+@pytest.mark.sampled(1)
 def test_increments_of_several_threads_are_all_in_the_table(warehouse: Warehouse, options: dict[str, str]) -> None:
     """None is refused, and what is reported as done is there, also while committed rows wait for a compaction."""
     table, sql = waiting(warehouse, **options)

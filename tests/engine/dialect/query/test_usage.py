@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.catalog import Catalog
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.splice import Edit, Spliced
-from engine.dialect.query.references import StatementText, find_references
+from engine.dialect.query.references import StatementText, find_references, reads_nothing
 from engine.dialect.query.usage import row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
 from filestore.predicate.evaluation import filter_mask
@@ -118,3 +118,39 @@ def pruned(text: str, content: dict[str, list[tuple[Any, ...]]]) -> list[tuple[A
 def test_no_row_is_missed(text: str, content: dict[str, list[tuple[Any, ...]]]) -> None:
     whole = {name: (COLUMNS[name], rows) for name, rows in content.items()}
     assert pruned(text, content) == sqlite_rows(text, whole)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "VALUES (1, 'x', -2.5D, NULL, true, DATE '2024-01-01', X'1A', INTERVAL 1 DAY), (1 + 1, (2), DEFAULT)",
+        "SELECT 1 AS a, CAST('2' AS DECIMAL(9, 2)) UNION ALL SELECT 2, 3",
+        "SELECT q.* FROM VALUES (1, 2) AS q(a, b)",
+    ],
+)
+def test_a_query_of_constants_reads_nothing(query: str) -> None:
+    (statement,) = parse_statements(f"INSERT INTO c {query}")
+    assert reads_nothing(statement.tree)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO c SELECT * FROM b",
+        "INSERT INTO c TABLE b",
+        "INSERT INTO c FROM b SELECT *",
+        "INSERT INTO c FROM b |> SELECT z",
+        "INSERT INTO c SELECT * FROM IDENTIFIER('b')",
+        "INSERT INTO c VALUES (1), ((SELECT max(z) FROM b))",
+        "INSERT INTO c SELECT 1 WHERE EXISTS (SELECT 1 FROM b)",
+        "INSERT INTO c SELECT a FROM VALUES (1) AS q(a) JOIN b ON q.a = b.k",
+        "INSERT INTO c SELECT of_sql(1)",
+        "INSERT INTO c SELECT abs(1)",
+        "INSERT INTO c SELECT * FROM of_sql(1)",
+        "INSERT INTO c SELECT 1 UNION SELECT z FROM parquet.`p`",
+        "WITH q AS (SELECT * FROM b) INSERT INTO c SELECT * FROM q",
+    ],
+)
+def test_what_may_read_a_table_is_asked(text: str) -> None:
+    (statement,) = parse_statements(text)
+    assert not reads_nothing(statement.tree)

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
+from engine.lineage.lineage import find_factory
 from engine.lineage.store import connections
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
-from engine.lineage.store.factories import find_factory
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.store import LineageMetaContext
 from engine.lineage.tables import LINEAGE_SCHEMAS
@@ -170,7 +170,7 @@ for store in (JdbcLineageMeta(sqlite), *(JdbcLineageMeta(each, "of many") for ea
 """
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_eight_processes_write_the_same_tables_at_once(tmp_path: Path, postgres: str, mysql: str) -> None:
     """LN-42, LN-43, LN-44: no committer, no lost row, no deadlock; and each sees its row at once."""
     sqlite = f"sqlite:////{tmp_path}/l.sqlite"

@@ -5,6 +5,7 @@ import pickle
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -16,7 +17,7 @@ import pytest
 from engine.drawing.timeline import ms_text, ticks_of, timeline_svg, totals_of
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Step, StepEvent, ignore
-from engine.runtime.trace.batch_trace import BatchTrace, Span, batch_trace
+from engine.runtime.trace.batch_trace import BatchTrace, Span, batch_trace, newest_traces
 from engine.runtime.trace.step_file import TRIGGER, StepFile, TimedStep, read_steps
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -207,3 +208,23 @@ def test_ticks_are_few_round_numbers(end_us: int) -> None:
     assert ticks[-1] <= end_us
     assert len(ticks) >= 2
     assert ms_text(end_us).endswith(" ms")
+
+
+def test_the_end_of_a_long_trace_has_its_newest_batches(tmp_path: Path) -> None:
+    """Whole lines alone, of as much as is asked for; the newest batch comes first, and one that is not done not."""
+    steps = [
+        step
+        for batch in range(50)
+        for step in (replace(each, batch=batch, at_us=each.at_us + 100_000 * batch) for each in STEPS)
+    ]
+    text = "".join(f"{each.to_json()}\n" for each in steps)
+    (tmp_path / "host-1.steps.jsonl").write_text(text)
+    whole = newest_traces(read_steps(str(tmp_path)), 100)
+    assert [each.batch for each in whole] == [*range(49, -1, -1)]
+    assert newest_traces(read_steps(str(tmp_path)), 3) == whole[:3]
+    size = len(text.encode())
+    for last in (size // 10, size // 10 + 1, size, size + 1):
+        read = [*read_steps(str(tmp_path), last_bytes=last)]
+        assert read == steps[len(steps) - len(read) :]
+        assert abs(len(read) - len(steps) * min(last, size) / size) < 3
+    assert [each.batch for each in newest_traces(steps[:-10], 1)] == [48]

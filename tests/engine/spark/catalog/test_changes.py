@@ -202,6 +202,7 @@ def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: C
         ("ALTER COLUMN v TYPE BIGINT", ["id", "v", "w"], {"id": 2, "v": 20, "w": 200}),
     ],
 )
+@pytest.mark.sampled(2)
 def test_a_stream_of_changes_has_the_tables_columns_before_the_next_commit_too(
     spark: SparkSession, shop: Catalog, tmp_path: Path, alter: str, columns: list[str], row: dict[str, Any]
 ) -> None:

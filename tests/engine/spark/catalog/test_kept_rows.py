@@ -48,6 +48,7 @@ CACHES: dict[str, Callable[[SparkSession, str], object]] = {
 
 
 @pytest.mark.sweep
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", CACHES)
 def test_kept_rows_are_found_by_every_door_and_read_again_when_the_application_changes_them(
     spark: SparkSession, shop: Catalog, name: str, way: str

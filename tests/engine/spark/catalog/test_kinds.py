@@ -72,6 +72,7 @@ def cells() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.sweep
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_statement_on_each_kind_of_table(spark: SparkSession, shop: Catalog, kind: str) -> None:
     name = f"kind_{kind.replace(' ', '_')}"

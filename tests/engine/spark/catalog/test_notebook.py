@@ -19,7 +19,7 @@ def test_the_recording_is_of_this_notebook_and_of_the_releases_in_use() -> None:
     assert [each["statement"] for each in recorded["statements"]] == written, again
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.sweep
 def test_a_notebook_gives_the_results_of_delta(spark: SparkSession, tmp_path: Path) -> None:
     """Issue 19, "what it must show": columns, types and rows of every query. Issue 24, 1: CHANGES too."""

@@ -89,6 +89,7 @@ DOORS: dict[str, Door] = {
 
 
 @pytest.mark.long
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("door", "has_key"), [*((door, True) for door in DOORS), ("append", False), ("tasks", False), ("toTable", False)]
 )

@@ -1,8 +1,11 @@
 """What a table cannot do is refused by name, with a fix, and nothing is passed over in silence."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -46,6 +49,83 @@ def test_a_statement_is_refused_by_name(
     assert words in str(raised.value)
     assert [tuple(row) for row in spark.table(refusing).collect()] == [(1, "a")]
     assert spark.table(refusing).schema == table.schema
+
+
+TAKEN, NO_SCHEMA = "TABLE_OR_VIEW_ALREADY_EXISTS", "SCHEMA_NOT_FOUND"
+NO_CAST = "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"
+TOO_FEW, TOO_MANY = (f"INSERT_COLUMN_ARITY_MISMATCH.{each}_DATA_COLUMNS" for each in ("NOT_ENOUGH", "TOO_MANY"))
+NO_COLUMN, NO_TABLE = "UNRESOLVED_COLUMN.WITH_SUGGESTION", "TABLE_OR_VIEW_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("SELECT nothing FROM {}", NO_COLUMN),
+        ("EXPLAIN SELECT nothing FROM {}", NO_COLUMN),
+        ("INSERT INTO {} (id, nothing) VALUES (1, 'a')", NO_COLUMN),
+        ("INSERT INTO {} BY NAME SELECT 1 AS id, 'a' AS nothing", NO_COLUMN),
+        ("INSERT INTO {} SELECT id, nothing FROM {}", NO_COLUMN),
+        ("INSERT INTO {} REPLACE WHERE nothing = 1 SELECT 1, 'a'", NO_COLUMN),
+        ("UPDATE {} SET nothing = 1", NO_COLUMN),
+        ("UPDATE {} SET v = nothing", NO_COLUMN),
+        ("DELETE FROM {} WHERE id IN (SELECT nothing FROM {})", NO_COLUMN),
+        ("MERGE INTO {} t USING {} s ON t.nothing = s.id WHEN MATCHED THEN DELETE", NO_COLUMN),
+        ("MERGE INTO {} t USING {} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET nothing = 1", NO_COLUMN),
+        ("EXECUTE IMMEDIATE 'UPDATE {} SET nothing = 1'", NO_COLUMN),
+        ("CREATE TABLE {}_new AS SELECT nothing FROM {}", NO_COLUMN),
+        ("CREATE TABLE {}_new (id INT, PRIMARY KEY (nothing) NOT ENFORCED)", NO_COLUMN),
+        ("ALTER TABLE {} DROP COLUMN nothing", NO_COLUMN),
+        ("ANALYZE TABLE {} COMPUTE STATISTICS FOR COLUMNS nothing", NO_COLUMN),
+        ("ALTER TABLE {} ADD COLUMN v STRING", "FIELD_ALREADY_EXISTS"),
+        ("CREATE TABLE {} (id INT) WITH ('bucket'='1')", TAKEN),
+        ("CREATE TABLE {} AS SELECT 1 AS id", TAKEN),
+        ("ALTER TABLE {} RENAME TO fluvial.shop.t", TAKEN),
+        ("INSERT INTO {} VALUES (1)", TOO_FEW),
+        ("INSERT INTO {} (id, v) SELECT 1", TOO_FEW),
+        ("INSERT OVERWRITE {} VALUES (1, 'a', 2)", TOO_MANY),
+        ("INSERT INTO {} (id) VALUES (1, 'a')", TOO_MANY),
+        ("INSERT INTO {} (id, ID) VALUES (1, 2)", "COLUMN_ALREADY_EXISTS"),
+        ("INSERT INTO {} BY NAME SELECT 1 AS id, 2 AS id", "INCOMPATIBLE_DATA_FOR_TABLE.AMBIGUOUS_COLUMN_NAME"),
+        ("INSERT INTO {} SELECT array(1), 'a'", NO_CAST),
+        ("UPDATE {} SET v = array(1)", NO_CAST),
+        ("MERGE INTO {} t USING {} s ON t.id = s.id WHEN NOT MATCHED AND t.v = 'b' THEN INSERT *", NO_COLUMN),
+        ("MERGE INTO {} t USING {} s ON t.id = s.id WHEN MATCHED AND v = 'b' THEN DELETE", "AMBIGUOUS_REFERENCE"),
+        ("CREATE DATABASE fluvial.shop", "SCHEMA_ALREADY_EXISTS"),
+        ("CREATE TABLE {}_new LIKE fluvial.shop.nothing", NO_TABLE),
+        ("MERGE INTO {} t USING fluvial.shop.nothing s ON t.id = s.id WHEN MATCHED THEN DELETE", NO_TABLE),
+        ("CALL fluvial.sys.compact(table => 'shop.nothing')", NO_TABLE),
+        ("CREATE TABLE fluvial.nothing.t (id INT)", NO_SCHEMA),
+        ("CREATE TABLE IF NOT EXISTS fluvial.nothing.t AS SELECT 1 AS id", NO_SCHEMA),
+        ("CREATE OR REPLACE TABLE fluvial.nothing.t LIKE {}", NO_SCHEMA),
+        ("BEGIN CREATE TABLE fluvial.nothing.t (id INT); END", NO_SCHEMA),
+        ("ALTER TABLE {} RENAME TO fluvial.nothing.t", NO_SCHEMA),
+        ("UPDATE {} SET v = no_such_function(1)", "UNRESOLVED_ROUTINE"),
+        ("DELETE FROM {} WHERE v", "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
+    ],
+)
+def test_what_is_wrong_is_an_error_of_spark_in_every_statement(
+    spark: SparkSession, refusing: str, text: str, condition: str
+) -> None:
+    with pytest.raises(AnalysisException) as raised:
+        spark.sql(text.replace("{}", refusing)).collect()
+    assert raised.value.getCondition() == condition
+    assert f"[{condition}]" in str(raised.value)
+
+
+def test_a_frame_makes_no_database(spark: SparkSession, shop: Catalog) -> None:
+    rows, name = spark.sql("SELECT 1 AS id"), "fluvial.nothing.t"
+    makers: list[Callable[[], object]] = [
+        lambda: rows.write.saveAsTable(name),
+        lambda: rows.write.mode("overwrite").saveAsTable(name),
+        lambda: rows.writeTo(name).create(),
+        lambda: rows.writeTo(name).createOrReplace(),
+        lambda: spark.catalog.createTable(name, schema=rows.schema),
+    ]
+    for make in makers:
+        with pytest.raises(AnalysisException) as raised:
+            make()
+        assert raised.value.getCondition() == NO_SCHEMA
+    assert "nothing" not in shop.list_databases()
 
 
 def test_a_name_that_is_nearly_that_of_a_table_is_answered_with_it(spark: SparkSession, refusing: str) -> None:
@@ -134,6 +214,34 @@ def test_a_start_without_its_time_is_refused_by_load(spark: SparkSession, shop: 
     reader = spark.readStream.format("fluvial").option("read.changelog", "true").option("log.scan", "from-timestamp")
     with pytest.raises(PySparkException, match=r"a time is missing: .*log\.scan\.timestamp-mills"):
         reader.option("warehouse", shop.warehouse).option("table", "shop.t").load()
+    reader = spark.readStream.format("fluvial").option("warehouse", shop.warehouse).option("table", "shop.t")
+    with pytest.raises(PySparkException, match=r"streams have no such start: scan\.mode=latst known="):
+        reader.option("scan.mode", "latst").load()
+
+
+def test_a_missing_branch_is_said_however_the_name_is_written(spark: SparkSession, refusing: str) -> None:
+    table = f"{refusing.rpartition('.')[0]}.`refusing$branch_fix`"
+    for act in (lambda: spark.table(table), lambda: spark.sql(f"SELECT * FROM {table}")):
+        with pytest.raises(PySparkException, match=r"no such branch: .*branches=\['main'\]"):
+            act()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("OPTIMIZE {}", "CALL sys.compact"),
+        ("VACUUM {} RETAIN 10 HOURS", "CALL sys.expire_snapshots"),
+        ("RESTORE TABLE {} TO VERSION AS OF 1", "CALL sys.rollback_to_as_latest"),
+        ("ALTER TABLE {} EXECUTE compact", "CALL sys.procedure"),
+        ("OPTIMIZE spark_catalog.default.t", "Syntax error at or near 'OPTIMIZE'"),
+    ],
+)
+def test_a_statement_of_another_table_format_has_the_call_for_a_table_of_the_catalog(
+    spark: SparkSession, shop: Catalog, text: str, said: str
+) -> None:
+    """About other tables Spark answers, or what extends it."""
+    with pytest.raises(PySparkException, match=re.escape(said)):
+        spark.sql(text.format("fluvial.shop.t"))
 
 
 def test_what_a_row_violates_is_said_wherever_the_row_is_computed(spark: SparkSession, shop: Catalog) -> None:

@@ -158,7 +158,7 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         ("SELECT idd FROM fluvial.shop.t", AnalysisException, "Did you mean one of the following? [`id`"),
         ("SELEC 1 FROM fluvial.shop.t", ParseException, "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
-        ("UPDATE fluvial.shop.t SET idd = 1", IllegalArgumentException, "idd"),
+        ("UPDATE fluvial.shop.t SET idd = 1", AnalysisException, "did_you_mean=id"),
         ("CREATE CATALOG other WITH ('type' = 'paimon')", ParseException, "fluvial.install(spark, fluvial.Catalog("),
         (
             "CREATE TEMP VIEW hinted AS SELECT * FROM fluvial.shop.t x /*+ OPTIONS('scan.snapshot-id'='1') */",
@@ -180,6 +180,32 @@ def test_errors_are_sparks(spark: SparkSession, shop: Catalog, text: str, kind: 
     with pytest.raises(kind) as raised:
         spark.sql(text).collect()
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO sourced SELECT id FROM sources",
+        "INSERT INTO sourced SELECT id FROM nowhere",
+        "CREATE TABLE made AS SELECT id FROM nowhere",
+        "CREATE OR REPLACE TABLE sourced AS WITH q AS (SELECT id FROM nowhere) SELECT * FROM q",
+        "DELETE FROM sourced WHERE id IN (SELECT id FROM nowhere)",
+        "UPDATE sourced SET id = (SELECT max(id) FROM nowhere)",
+        "MERGE INTO sourced USING nowhere ON sourced.id = nowhere.id WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_a_source_that_is_not_there_is_sparks_error(spark: SparkSession, shop: Catalog, text: str) -> None:
+    """``except AnalysisException`` works for commands as for queries; names of views and WITH queries are known."""
+    session = spark.newSession()
+    session.sql("USE fluvial.shop")
+    session.sql("CREATE OR REPLACE TABLE sourced (id BIGINT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '1')")
+    with pytest.raises(AnalysisException, match=r"TABLE_OR_VIEW_NOT_FOUND.*(nowhere|sources)"):
+        session.sql(text).collect()
+    session.sql("CREATE TEMPORARY VIEW seen AS SELECT 7L AS id")
+    session.sql(
+        "WITH named AS (SELECT * FROM seen) INSERT INTO sourced SELECT n.id FROM named AS n JOIN seen USING (id)"
+    )
+    assert session.table("sourced").collect() == [(7,)]
 
 
 def test_a_catalog_is_used_by_that_word(spark: SparkSession, shop: Catalog) -> None:

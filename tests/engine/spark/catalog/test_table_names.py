@@ -1,11 +1,16 @@
 """Names of tables and databases: whether their case counts is what the session says, and what is meant is said."""
 
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog
+from engine.spark.catalog.catalog import CatalogProxy
 from tests.engine.spark.catalog.test_types import case_counts
 
 STATEMENTS = (
@@ -24,6 +29,50 @@ STATEMENTS = (
     "TRUNCATE TABLE {}",
     "DROP TABLE {}",
 )
+
+
+class OfASession:
+    """What a proxy asks its session for, without a JVM: names as they are spelled."""
+
+    def __init__(self) -> None:
+        self.inside = self.names = self
+
+    def parts_of(self, identifier: list[str]) -> list[str]:
+        return identifier
+
+    def table(self, name: str, catalog: Catalog) -> str:
+        return name
+
+
+class CountedCatalog(Catalog):
+    """Counts what it is asked; another drop may come first."""
+
+    asked = 0
+    is_dropped_beside = False
+
+    def table_exists(self, name: str) -> bool:
+        self.asked += 1
+        return super().table_exists(name)
+
+    def drop_table(self, name: str, **given: bool) -> list[str]:
+        if self.is_dropped_beside:
+            super().drop_table(name)
+        return super().drop_table(name, **given)
+
+
+def test_a_drop_looks_a_name_up_once_and_another_drop_beside_it_is_no_error(tmp_path: Path) -> None:
+    """Once to find it; where it is dropped the files are looked at."""
+    catalog = CountedCatalog(str(tmp_path))
+    session: Any = OfASession()
+    proxy = CatalogProxy(session, "fluvial", catalog, session)
+    for catalog.is_dropped_beside in (False, True):
+        catalog.create_table("d.t", pa.schema([("a", pa.int64())]))
+        catalog.asked = 0
+        assert proxy.dropTable(["d", "t"])
+        assert catalog.asked == 1
+    catalog.asked = 0
+    assert [proxy.dropTable([database, "t"]) for database in ("d", "none")] == [False, False]
+    assert catalog.asked == 2
 
 
 def make_spelled(spark: SparkSession) -> None:

@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog, sink
-from engine.write.driver.choice import choose_writer, runner_of_batch
-from engine.write.driver.driver_runner import DriverRunner
+from engine.write.driver.driver_runner import DriverRunner, choose_writer, runner_of_batch
 from engine.write.spark_runner import SparkRunner
 from lsm.errors import InvalidInputError
 

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from engine.write.driver.frame_rows import IS_OVER, collect_rows, limited_frame
+from engine.write.driver.driver_runner import IS_OVER, collect_rows, limited_frame
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from engine import Catalog, sink
 from engine.kafka.offsets import OffsetRange
 from engine.spark_internals.batch_plans import SourceScan
-from engine.write.driver import driver_runner, source_rows
+from engine.write.driver import driver_runner
 from engine.write.driver.driver_runner import without_empty_marks
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -127,15 +127,15 @@ def test_only_the_rows_of_the_source_as_they_are_are_read_by_the_driver(
     def look(frame: DataFrame, number: int) -> None:
         if number:
             return
-        scans["as it is"] = source_rows.scan_of(frame)
-        scans["filtered"] = source_rows.scan_of(frame.where("id > 3"))
-        scans["another"] = source_rows.scan_of(spark.range(1).toDF("id"))
+        scans["as it is"] = driver_runner.scan_of(frame)
+        scans["filtered"] = driver_runner.scan_of(frame.where("id > 3"))
+        scans["another"] = driver_runner.scan_of(spark.range(1).toDF("id"))
         frame.persist()
-        scans["kept"] = source_rows.scan_of(frame)
+        scans["kept"] = driver_runner.scan_of(frame)
         frame.unpersist()
 
     def filtered(frame: DataFrame, number: int) -> None:
-        scans["filtered before"] = source_rows.scan_of(frame)
+        scans["filtered before"] = driver_runner.scan_of(frame)
 
     source = spark.readStream.format("fluvial-kafka").options(**changes).schema(COLUMNS).load()
     for name, frame, function in (("a", source, look), ("b", source.where("id > 3"), filtered)):
@@ -160,14 +160,14 @@ def test_rows_come_in_the_order_of_partitions_and_offsets_within_a_limit(changes
     topic, metric = changes["subscribe"], Metric()
     ranges = [OffsetRange(topic=topic, partition=part, start_offset=2, end_offset=40) for part in (2, 0)]
     parts = [pickle.dumps(InputPartition((each, None, False))) for each in ranges]
-    scan = SourceScan(source=source_rows.SOURCE_NAME, options=changes, partitions=parts, row_metric=metric)
+    scan = SourceScan(source=driver_runner.SOURCE_NAME, options=changes, partitions=parts, row_metric=metric)
     schema = from_arrow_schema(SCHEMA).add("_row_kind", T.StringType())
-    found = source_rows.read_rows(scan, schema, threads=2, most_bytes=1 << 20)
+    found = driver_runner.read_rows(scan, schema, threads=2, most_bytes=1 << 20)
     assert found is not None
     numbers = [[n for n in range(CHANGES) if n % KEYS % PARTITIONS == part][2:40] for part in (2, 0)]
     assert [each.column("v").to_pylist() for each in found] == numbers
     assert metric.rows == 76
-    assert source_rows.read_rows(scan, schema, threads=2, most_bytes=1000) is None
+    assert driver_runner.read_rows(scan, schema, threads=2, most_bytes=1000) is None
     assert metric.rows == 76
 
 

@@ -124,7 +124,7 @@ def assert_same(table: Table, expected: Iterable[str], part: str = "w") -> None:
     assert table.store.io.list_names(f"{table.store.paths.root}/{TURNS_DIRECTORY}") == []
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_stream_lives_beside_everything_that_writes(tmp_path: Path, broker: Broker) -> None:
     """FL-87 to FL-91: batches, changes of what was read, overwrites, compactions, a hundred in some seconds."""
     table = logged_table(tmp_path, broker)

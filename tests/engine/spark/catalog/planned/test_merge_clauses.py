@@ -162,7 +162,7 @@ def state_of_rows(spark: SparkSession, table: str) -> list[Row]:
 
 
 @pytest.mark.long
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_merge_of_a_frame_gives_the_rows_of_a_plain_merge(spark: SparkSession, shop: Catalog, kind: str) -> None:
     table = f"fluvial.shop.merges_{[*KINDS].index(kind)}"

@@ -1,0 +1,1 @@
+"""A live, read-only console of a warehouse in the browser."""
