@@ -31,6 +31,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.scan.row_expiry import not_expired
 from filestore.schema.merge_engine import check_retracts, columns_to_merge, sequence_groups
+from filestore.snapshot.snapshot import EMPTY_TABLE
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
@@ -286,7 +287,7 @@ def _with_tail(
     bucket_dir = paths.bucket_dir(store.partition_values(message.partition), message.bucket)
     tail = [replace(file, external_path=f"{bucket_dir}/{file.file_name}") for file in message.new_files]
     return DataSplit(
-        snapshot_id=splits[0].snapshot_id if splits else 0,
+        snapshot=splits[0].snapshot if splits else EMPTY_TABLE,
         partition=message.partition,
         bucket=message.bucket,
         total_buckets=message.total_buckets,

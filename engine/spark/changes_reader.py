@@ -216,7 +216,7 @@ class _ExactRows(StreamRows):
         if not isinstance(piece, ChangePiece) or self.table.store.has_key:
             yield from StreamRows._changes(self, piece, kept)
             return
-        split = VersionSplit(last_version=piece.split.snapshot_id, step=piece.split)
+        split = VersionSplit(last_version=piece.split.snapshot.id, step=piece.split)
         for found in read_versions(self.table, split):
             yield RowChanges(rows=found.rows, kinds=found.kinds, snapshot_id=split.last_version)
 

@@ -307,10 +307,10 @@ class StreamRows:
         match piece:
             case SnapshotPiece():
                 for rows, kinds in read_whole(table, piece.split, columns=columns, filter=self.filter):
-                    yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
+                    yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot.id)
             case ChangePiece():
                 for rows, kinds in read_changes(table, piece.split, columns=columns, compared=self.compared):
-                    yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
+                    yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot.id)
             case LogPiece():
                 if piece.base_id is None:
                     yield from log_rows(

@@ -24,7 +24,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
 from filestore.schema.row_counts import signed, with_count
 from filestore.snapshot.lost_files import naming_missing_files
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
@@ -41,7 +41,7 @@ class ChangeSplit:
     Either ``added`` or a difference of ``before`` and ``after``. No key is in two splits of one plan.
     """
 
-    snapshot_id: int  # the snapshot with these changes, or the later one of a difference
+    snapshot: SnapshotRef  # the snapshot with these changes, or the later one of a difference
     partition: bytes  # BinaryRow with arity prefix
     bucket: int  # the lowest if a rescaled partition's buckets are in one split
     added: tuple[DataFileMeta, ...] = ()  # files with the changed rows, oldest first
@@ -213,7 +213,7 @@ def _stored_changes(
         changes = diff_by_file(states, split.partition, (split.before, split.after), _in_order(store, names))
     schema = store.schema.arrow_schema_of(names)
     # A difference also reads files of an earlier snapshot, so a missing file may belong to either.
-    of_one = nullcontext() if split.before else naming_missing_files(store.snapshots, store.name, split.snapshot_id)
+    of_one = nullcontext() if split.before else naming_missing_files(store.snapshots, store.name, split.snapshot)
     with of_one:
         for rows, kinds in changes:
             if rows.num_rows and names:
@@ -289,7 +289,7 @@ def _added_splits(
         by_bucket[entry.partition, entry.bucket].append(entry.file)
     return tuple(
         ChangeSplit(
-            snapshot_id=snapshot.id,
+            snapshot=snapshot.ref,
             partition=partition,
             bucket=bucket,
             added=tuple(sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))),
@@ -313,7 +313,7 @@ def _diff_splits(
     )
     return tuple(
         ChangeSplit(
-            snapshot_id=after.id,
+            snapshot=after.ref,
             partition=each.partition,
             bucket=min(state.bucket for state in (*each.before, *each.after)),
             before=each.before,

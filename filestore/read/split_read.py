@@ -327,7 +327,7 @@ def read_stored(
         rows = _merged_rows(store, split, names, predicate)
     else:
         rows = _raw_rows(store, split, names, predicate, with_system=with_system)
-    with naming_missing_files(store.snapshots, store.name, split.snapshot_id):
+    with naming_missing_files(store.snapshots, store.name, split.snapshot):
         for batch in rows:
             if batch.num_rows and not len(schema):
                 yield batch.select([])  # rows without columns are still counted

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.scan.key_span import KeySpan
+from filestore.snapshot.snapshot import SnapshotRef
 
 _SPLIT_BYTES: Final = 500
 _FILE_BYTES: Final = 3000
@@ -26,7 +27,7 @@ class HasFiles(Protocol):
 class DataSplit:
     """Files of one bucket that are read together; needs only the table to be read."""
 
-    snapshot_id: int
+    snapshot: SnapshotRef
     partition: bytes  # BinaryRow with arity prefix
     bucket: int
     total_buckets: int
@@ -53,7 +54,7 @@ class DataSplit:
     def to_json(self) -> str:
         """One line of JSON; bytes are base64."""
         body = {
-            "snapshotId": self.snapshot_id,
+            "snapshot": self.snapshot,
             "partition": base64.b64encode(self.partition).decode("ascii"),
             "bucket": self.bucket,
             "totalBuckets": self.total_buckets,
@@ -71,7 +72,7 @@ class DataSplit:
         """Parse the result of ``to_json``."""
         body: dict[str, Any] = json.loads(text)
         return cls(
-            snapshot_id=body["snapshotId"],
+            snapshot=SnapshotRef(*body["snapshot"]),
             partition=base64.b64decode(body["partition"]),
             bucket=body["bucket"],
             total_buckets=body["totalBuckets"],

@@ -262,7 +262,7 @@ class TableScan:
                 expires = moment_ms is not None and (not pack.is_raw or may_expire(self._table, pack.files, moment_ms))
                 splits.append(
                     DataSplit(
-                        snapshot_id=snapshot.id,
+                        snapshot=snapshot.ref,
                         partition=partition,
                         bucket=bucket,
                         total_buckets=group[0].total_buckets,
@@ -315,7 +315,7 @@ class TableScan:
         return made_objects(
             DataSplit,
             len(packs),
-            snapshot_id=repeat(snapshot.id),
+            snapshot=repeat(snapshot.ref),
             partition=[place.partition for place in places],
             bucket=[place.bucket for place in places],
             total_buckets=[place.total_buckets for place in places],

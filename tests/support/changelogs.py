@@ -95,7 +95,7 @@ def changelog_entries(table: FileTable, snapshot: Snapshot) -> list[tuple[Any, i
 def changelog_changes(table: FileTable, snapshot: Snapshot) -> list[Change]:
     """The changes of a snapshot's changelog, in the order of its files."""
     splits = [
-        ChangeSplit(snapshot_id=snapshot.id, partition=partition, bucket=bucket, added=(file,), is_changelog=True)
+        ChangeSplit(snapshot=snapshot.ref, partition=partition, bucket=bucket, added=(file,), is_changelog=True)
         for partition, bucket, file in changelog_entries(table, snapshot)
     ]
     return [change for split in splits for change in change_tuples(read_changes(table, split))]

@@ -8,11 +8,13 @@ from shutil import rmtree
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
+from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.io.file_io import LocalFileIO
 from filestore.maintenance.rewriting import lost_files, remove_lost_files
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.verification import verify_files
 from filestore.read.split_read import read_split
+from filestore.scan.data_split import DataSplit
 from filestore.scan.snapshot_files import manifests_of
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.lost_files import (
@@ -190,8 +192,15 @@ def test_files_of_a_snapshot_that_was_taken_back_are_not_called_lost_or_expired(
     for number in (1, 2, 3):
         table.write(rows((number, number)))
     before = newest_snapshot(table)
+    (split,) = TableScan(table.store).plan(snapshot=before).splits
+    (change,) = plan_changes(table.store, table.store.snapshots.read(2), before)
     roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
     for number in range(writes):
         table.write(rows((number, 7)))
-    with pytest.raises(SnapshotExpiredError, match=r"snapshot was taken back, .* snapshot=3 earliest=1 .*read the "):
+    taken_back = r"snapshot was taken back, .* snapshot=3 earliest=1 .*read the "
+    with pytest.raises(SnapshotExpiredError, match=taken_back):
         manifests_of(table.store, before)
+    with pytest.raises(SnapshotExpiredError, match=taken_back):  # planned then, read by a task since
+        list(read_split(table, DataSplit.from_json(split.to_json())))
+    with pytest.raises(SnapshotExpiredError, match=taken_back):
+        list(read_changes(table, change))
