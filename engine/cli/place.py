@@ -13,6 +13,8 @@ from click.shell_completion import CompletionItem
 
 from engine.catalog import Catalog
 from engine.table import Table
+from filestore.catalog.table_names import all_tables
+from filestore.io.object_store import is_remote_path
 from filestore.refs.live_references import branch_names
 from filestore.refs.savepoint_files import savepoint_ids
 from lsm.errors import InvalidInputError
@@ -39,6 +41,18 @@ class WarehousePlace:
     def catalog(self) -> Catalog:
         """The catalog of the warehouse."""
         return Catalog(self.warehouse, options=self.options)
+
+    def check_exists(self) -> None:
+        """Refuse a local directory that is not there, which would look like a warehouse without tables.
+
+        Raises: InvalidInputError.
+        """
+        catalog = self.catalog
+        if is_remote_path(catalog.warehouse) or os.path.isdir(catalog.warehouse) or catalog.list_databases():
+            return
+        raise InvalidInputError(
+            f"no such directory: warehouse={self.warehouse} fix='correct it; the first CREATE TABLE makes a new one'"
+        )
 
     def table(self, name: str) -> Table:
         """Open ``database.table``."""
@@ -122,7 +136,7 @@ def table_names(catalog: Catalog, start: str) -> list[str]:
     """Names of tables, with their databases, that begin with a text; only databases that can match are listed."""
     database, dot, _ = start.partition(".")
     databases = [each for each in catalog.list_databases() if (each == database if dot else each.startswith(database))]
-    names = [f"{each}.{table}" for each in databases for table in catalog.list_tables(each)]
+    names = [f"{each}.{table}" for each, table in all_tables(catalog, {}, databases)]
     return [each for each in names if each.startswith(start)]
 
 

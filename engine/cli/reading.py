@@ -1,6 +1,5 @@
 """The commands ``fluvial ls``, ``fluvial describe`` and ``fluvial read``."""
 
-import os
 from typing import Any, Final
 
 import click
@@ -10,7 +9,7 @@ from engine.cli.output import RowCount, first_rows, json_option, notes, print_js
 from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
-from filestore.io.object_store import is_remote_path
+from filestore.catalog.table_names import all_tables
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
@@ -19,6 +18,13 @@ from lsm.errors import FluvialError, InvalidInputError
 from lsm.nearest_names import close_names
 
 _SHOWN_ROWS: Final = 20
+_NOTHING_KNOWN: Final[dict[str, Any]] = {
+    "table": None,
+    "primary_key": [],
+    "topic": None,
+    "snapshot_id": None,
+    "problem": None,
+}
 
 
 @click.command()
@@ -32,10 +38,7 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
     """
     catalog = place.catalog
     known = catalog.list_databases()
-    if not known and not is_remote_path(catalog.warehouse) and not os.path.isdir(catalog.warehouse):
-        raise InvalidInputError(
-            f"no such directory: warehouse={place.warehouse} fix='correct it; the first CREATE TABLE makes a new one'"
-        )
+    place.check_exists()
     if database is not None and database not in known:
         raise InvalidInputError(
             f"no such database: database={database} did_you_mean={close_names(database, known, 3)} databases={known}"
@@ -52,16 +55,17 @@ def ls(place: WarehousePlace, database: str | None, as_json: bool) -> None:
 
 
 def listed_tables(catalog: Catalog, *databases: str) -> list[dict[str, Any]]:
-    """One dict for each table of some databases, or of all: a row of ``fluvial ls``."""
-    return [
-        _listed(catalog, f"{each}.{name}")
-        for each in databases or catalog.list_databases()
-        for name in catalog.list_tables(each)
-    ]
+    """One dict for each table of some databases, or of all: a row of ``fluvial ls``.
+
+    So is a database that cannot be listed, as the name of a table with a problem.
+    """
+    problems: dict[str, str] = {}
+    rows = [_listed(catalog, f"{each}.{name}") for each, name in all_tables(catalog, problems, databases or None)]
+    return rows + [_NOTHING_KNOWN | {"table": each, "problem": problem} for each, problem in problems.items()]
 
 
 def _listed(catalog: Catalog, name: str) -> dict[str, Any]:
-    facts: dict[str, Any] = {"table": name, "primary_key": [], "topic": None, "snapshot_id": None, "problem": None}
+    facts = _NOTHING_KNOWN | {"table": name}
     try:
         table = catalog.table(name)
         newest = table.latest_snapshot()

@@ -5,6 +5,7 @@ from typing import Final
 from engine.catalog import Catalog
 from engine.lineage.graph.lateness import TableCommits
 from engine.lineage.graph.view import LineageView
+from filestore.catalog.table_names import all_tables
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import FluvialError
 
@@ -32,9 +33,12 @@ class TablesOfCatalog:
 
     def commits_after(self, table: str, snapshot_id: int) -> TableCommits:
         """Reads the snapshots after one, the newest ``_MOST_COMMITS`` at most."""
-        snapshots = self._catalog.table(table).store.snapshots
-        ids = [each for each in snapshots.line().ids if each > snapshot_id]
-        read: list[Snapshot | None] = [snapshots.find(each) for each in ids[-_MOST_COMMITS:]]
+        try:
+            snapshots = self._catalog.table(table).store.snapshots
+            ids = [each for each in snapshots.line().ids if each > snapshot_id]
+            read: list[Snapshot | None] = [snapshots.find(each) for each in ids[-_MOST_COMMITS:]]
+        except FluvialError:  # as above
+            return TableCommits(times_ms={}, is_whole=False)
         found = [each for each in read if each is not None]
         return TableCommits(
             times_ms={each.id: each.time_ms for each in found if each.commit_kind in _OF_ROWS},
@@ -45,5 +49,4 @@ class TablesOfCatalog:
 def count_without_jobs(catalog: Catalog, view: LineageView) -> int:
     """How many tables of a catalog a view does not have."""
     drawn = {node.name for node in view.graph.nodes if node.kind == "table"}
-    names = (f"{database}.{name}" for database in catalog.list_databases() for name in catalog.list_tables(database))
-    return sum(name not in drawn for name in names)
+    return sum(f"{database}.{name}" not in drawn for database, name in all_tables(catalog, {}))

@@ -13,7 +13,7 @@ from engine.lineage.store.entities import LineageRecords, TableLineage
 from engine.lineage.store.sql_copy import as_sql, copied_records
 from engine.lineage.store.store import LineageMeta, of_columns
 from engine.lineage.tables import require_lineage
-from engine.lineage.truth.checked import check_tables, checked_meta
+from engine.lineage.truth.checked import check_tables, checked_meta, logged_problem, raised_problem
 from engine.lineage.truth.corrections import Corrections, Counts
 from engine.lineage.truth.statements import JobStatement, named_tables, stated_records, statements_of_events
 from engine.lineage.truth.tables_now import TablesNow
@@ -38,7 +38,9 @@ def _repair(catalog: Catalog, table: str | None) -> pa.Table:
     with as_sql(lineage.meta) as meta:
         corrections = Corrections(meta, has_snapshots=lineage.settings.has_snapshots)
         corrections.forget_checks(table)
-        found = check_tables(lineage, meta, TablesNow.of(catalog), lambda name: table in (None, name))
+        unreadable = logged_problem if table is None else raised_problem
+        now = TablesNow.of(catalog)
+        found = check_tables(lineage, meta, now, lambda name: table in (None, name), unreadable=unreadable)
         never: list[TableLineage] = []
         if meta is not lineage.meta:  # a store of another kind: what is missing is added, it drops nothing
             for kept in copied_records(meta):

@@ -1,5 +1,6 @@
 """The tables of database ``sys``: the content of a catalog, as rows."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -11,11 +12,14 @@ from engine.lineage.settings import OpenCatalog
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.system_tables.names import CATALOG_DATABASES
 from engine.table import Table
+from filestore.catalog.table_names import all_tables
 from filestore.options.secrets import without_secrets
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.system_table import LOCAL_TIME
 from filestore.types.data_types import parse_columns
 from lsm.errors import FluvialError
+
+logger = logging.getLogger("fluvial.catalog")
 
 
 def shown_databases(catalog: OpenCatalog) -> list[str]:
@@ -67,24 +71,32 @@ def _tables(catalog: Tables) -> list[dict[str, Any]]:
     rows = []
     for place, table, problem in _opened(catalog):
         row: dict[str, Any] = {**place, "table_type": "table", "partitioned": False, "primary_key": False}
-        if table is not None:
-            latest = table.latest_snapshot()
-            row |= {
-                "partitioned": bool(table.schema.partition_keys),
-                "primary_key": bool(table.schema.primary_keys),
-                "created_at": table.store.schema_of(min(table.store.schemas.ids())).time_ms,
-                "updated_at": table.schema.time_ms if latest is None else max(latest.time_ms, table.schema.time_ms),
-            }
-        if table is not None and table.closed is None:
-            partitions = SYSTEM_TABLES["partitions"].read(table.store)
-            row |= {
-                "record_count": _sum(partitions, "record_count"),
-                "file_size_in_bytes": _sum(partitions, "file_size_in_bytes"),
-                "file_count": _sum(partitions, "file_count"),
-                "last_file_creation_time": pc.max(partitions.column("last_update_time")).as_py(),
-            }
+        try:
+            row |= {} if table is None else _facts(table)
+        except (FluvialError, OSError) as error:
+            problem = str(error)
         rows.append(row | {"problem": problem})
     return rows
+
+
+def _facts(table: Table) -> dict[str, Any]:
+    """Columns of ``sys.tables``; without sums where a table cannot be read."""
+    latest = table.latest_snapshot()
+    row: dict[str, Any] = {
+        "partitioned": bool(table.schema.partition_keys),
+        "primary_key": bool(table.schema.primary_keys),
+        "created_at": table.store.schema_of(min(table.store.schemas.ids())).time_ms,
+        "updated_at": table.schema.time_ms if latest is None else max(latest.time_ms, table.schema.time_ms),
+    }
+    if table.closed is None:
+        partitions = SYSTEM_TABLES["partitions"].read(table.store)
+        row |= {
+            "record_count": _sum(partitions, "record_count"),
+            "file_size_in_bytes": _sum(partitions, "file_size_in_bytes"),
+            "file_count": _sum(partitions, "file_count"),
+            "last_file_creation_time": pc.max(partitions.column("last_update_time")).as_py(),
+        }
+    return row
 
 
 def _sum(rows: pa.Table, name: str) -> int:
@@ -96,7 +108,12 @@ def _partitions(catalog: Tables) -> list[dict[str, Any]]:
     for place, table, _ in _opened(catalog):
         if table is not None and table.closed is None and table.schema.partition_keys:
             names = ("record_count", "file_size_in_bytes", "file_count")
-            for each in SYSTEM_TABLES["partitions"].read(table.store).to_pylist():
+            try:
+                partitions = SYSTEM_TABLES["partitions"].read(table.store).to_pylist()
+            except (FluvialError, OSError) as error:
+                logger.warning("partitions of a table cannot be read: table=%s error=%s", table.name, error)
+                continue
+            for each in partitions:
                 found = {name: each[name] for name in names}
                 made = {"partition_name": each["partition"], "last_file_creation_time": each["last_update_time"]}
                 rows.append({**place, **found, **made})
@@ -118,14 +135,17 @@ def _catalog_options(catalog: Tables) -> list[dict[str, Any]]:
 
 def _opened(catalog: Tables) -> Iterator[tuple[dict[str, str], Table | None, str | None]]:
     """Every table, opened to be described, and why it cannot be read; None where not even its schema can."""
-    for database in catalog.list_databases():
-        for name in catalog.list_tables(database):
-            place = {"database_name": database, "table_name": name}
-            try:
-                table = catalog.described(f"{database}.{name}")
-                yield place, table, table.closed
-            except FluvialError as error:
-                yield place, None, str(error)
+    problems: dict[str, str] = {}
+    for database, name in all_tables(catalog, problems):
+        place = {"database_name": database, "table_name": name}
+        try:
+            table = catalog.described(f"{database}.{name}")
+        except (FluvialError, OSError) as error:
+            yield place, None, str(error)
+        else:
+            yield place, table, table.closed
+    for database, problem in problems.items():
+        yield {"database_name": database, "table_name": ""}, None, problem
 
 
 _READERS: Final[Mapping[str, tuple[pa.Schema, Callable[[Tables], Sequence[dict[str, Any]]]]]] = {

@@ -19,6 +19,7 @@ from engine.monitor.symptom import Symptom
 from engine.monitor.table_probe import CommitFacts
 from engine.monitor.topic_state import unreached_brokers
 from engine.table import Table
+from filestore.catalog.table_names import all_tables
 from filestore.options.effective import Layer
 from filestore.snapshot.snapshot import Snapshot
 from lsm.errors import FluvialError
@@ -179,12 +180,9 @@ class Console:
         now_s = time.monotonic()
         known = self._names
         if known is None or now_s - known[0] > _LISTED_S:
-            names, broken = [], []
-            for database in self.catalog.list_databases():
-                try:
-                    names += [f"{database}.{each}" for each in self.catalog.list_tables(database)]
-                except (FluvialError, OSError) as error:
-                    broken.append(TableFacts(name=database, problem=str(error)))
+            problems: dict[str, str] = {}
+            names = [f"{database}.{each}" for database, each in all_tables(self.catalog, problems)]
+            broken = [TableFacts(name=database, problem=problem) for database, problem in problems.items()]
             known = self._names = now_s, names, broken
             with self._lock:
                 for gone in {*self._facts} - {*names}:

@@ -6,14 +6,14 @@ where a table is there when its name is and its schema too.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import FileIO, MovesDirectories
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, MissingDatabaseError
 
 DATABASE_SUFFIX: Final = ".db"
 PLACES_DIRECTORY: Final = ".places"
@@ -46,6 +46,38 @@ class TablePlace:
             return cls(path=warehouse_path(path if is_readable else ""), is_own=True, table_uuid=table_uuid)
         except (ValueError, KeyError, TypeError, InvalidInputError, RecursionError) as error:
             raise CorruptDataError(f"the note of a table's place cannot be read: file={source} {error}") from error
+
+
+class ListsTables(Protocol):
+    """A catalog, as far as it lists names."""
+
+    def list_databases(self) -> list[str]:
+        """Names of the databases, sorted."""
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of a database's tables, sorted."""
+
+
+def all_tables(
+    catalog: ListsTables, problems: MutableMapping[str, str], databases: Iterable[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """The database and the name of every table, sorted. A database that cannot be listed does not end the listing.
+
+    Args:
+        catalog: of the tables.
+        problems: gets the name of each database that cannot be listed, and why. A database that is dropped meanwhile,
+            or a file with the name of one, is left out.
+        databases: to list; None: all.
+    """
+    for database in catalog.list_databases() if databases is None else databases:
+        try:
+            names = catalog.list_tables(database)
+        except MissingDatabaseError:
+            continue
+        except (FluvialError, OSError) as error:
+            problems[database] = str(error)
+            continue
+        yield from ((database, name) for name in names)
 
 
 class TableNames(Protocol):

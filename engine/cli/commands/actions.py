@@ -5,6 +5,7 @@
 """
 
 import json
+import logging
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ from lsm.errors import InvalidInputError
 
 # ---- ``fluvial compact --watch`` and ``fluvial compact-database --watch``: compaction as a separate job
 
+logger = logging.getLogger("fluvial.compaction")
 
 WATCHED: Final = frozenset({"compact", "compact_database"})
 _ORDER_ARGUMENTS: Final = ("order_strategy", "order_by")
@@ -112,9 +114,18 @@ def watch(
             catalog, lambda: [name], policy=policy, on_event=print_event, choice=choice, must_exist=True
         )
     else:
-        job = CompactionJob(catalog, lambda: matching_tables(catalog, **chosen), policy=policy, on_event=print_event)
+        job = CompactionJob(catalog, lambda: _matching(catalog, chosen), policy=policy, on_event=print_event)
     with stop_on_signals(stop, (signal.SIGINT, signal.SIGTERM)):
         job.run(stop)
+
+
+def _matching(catalog: Catalog, chosen: Mapping[str, Any]) -> list[str]:
+    """The tables of a round; a database that cannot be listed is logged, and is none of them."""
+    problems: dict[str, str] = {}
+    names = matching_tables(catalog, problems, **chosen)
+    for database, problem in problems.items():
+        logger.warning("tables of a database are not compacted: database=%s error=%s", database, problem)
+    return names
 
 
 def _print_json(event: JobEvent) -> None:

@@ -1,7 +1,7 @@
 """The command ``fluvial top``: a live view of tables."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
@@ -18,8 +18,9 @@ from engine.runtime.times import time_text
 from engine.runtime.units import count_text, many_text, size_text
 from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
+from filestore.catalog.table_names import all_tables
 from filestore.snapshot.snapshot import CommitKind
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError
 
 _BUCKETS: Final = 12
 _COMMITS: Final = 8
@@ -41,61 +42,77 @@ def top(place: WarehousePlace, tables: tuple[str, ...], interval: float, once: b
     Without names, all tables of the warehouse are shown; those without writes in one line. Rates cover the last five
     minutes. A refresh reads only new metadata. "streams behind" counts snapshots for each consumer-id.
     """
-    problems: list[str] = []
-    opened = [place.table(name) for name in tables] if tables else list(_all(place, problems))
+    unopened: dict[str, str] = {}
+    opened = [place.table(name) for name in tables] if tables else list(_all(place, unopened))
     watched = [(table, TableProbe(table)) for table in opened]
+
+    def look() -> tuple[list[tuple[TableHealth, Table]], dict[str, str]]:
+        problems = dict(unopened)
+        return list(seen(watched, None if tables else problems)), problems
+
     if as_json:
-        print_json([health.as_json() for health, _ in seen(watched, leaves_out_gone=not tables)])
-        for each in problems:
-            click.echo(f"warning: a table cannot be opened: {each}", err=True)
+        found, problems = look()
+        print_json([health.as_json() for health, _ in found])
+        for name, problem in problems.items():
+            click.echo(f"warning: a table cannot be read: {name}: {problem}", err=True)
         return
     out = console()
     if once or not out.is_terminal:
-        out.print(screen([*seen(watched, leaves_out_gone=not tables)], problems))
+        out.print(screen(*look()))
         return
     try:
         with Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(screen([*seen(watched, leaves_out_gone=not tables)], problems), refresh=True)
+                live.update(screen(*look()), refresh=True)
                 time.sleep(interval)
     except KeyboardInterrupt:
         return
 
 
-def _all(place: WarehousePlace, problems: list[str]) -> Iterator[Table]:
+def _all(place: WarehousePlace, problems: dict[str, str]) -> Iterator[Table]:
     """All tables of the warehouse that can be opened; names of others, and why they cannot, go to ``problems``."""
     catalog = place.catalog
-    for database in catalog.list_databases():
-        for name in catalog.list_tables(database):
-            try:
-                yield catalog.table(f"{database}.{name}")
-            except FluvialError as error:
-                problems.append(f"{database}.{name}: {error}")
+    place.check_exists()
+    for database, name in all_tables(catalog, problems):
+        try:
+            yield catalog.table(f"{database}.{name}")
+        except (FluvialError, OSError) as error:
+            problems[f"{database}.{name}"] = str(error)
 
 
-def seen(watched: Sequence[tuple[Table, TableProbe]], *, leaves_out_gone: bool) -> Iterator[tuple[TableHealth, Table]]:
-    """How the tables are; of all tables of a warehouse without those that were dropped since."""
+def seen(
+    watched: Sequence[tuple[Table, TableProbe]], problems: dict[str, str] | None
+) -> Iterator[tuple[TableHealth, Table]]:
+    """How the tables are.
+
+    Args:
+        watched: the tables.
+        problems: gets the names of tables that cannot be read, and why; those that were dropped are left out. None:
+            the first of either ends the look.
+    """
     for table, probe in watched:
         try:
             yield probe.look(), table
-        except InvalidInputError:
-            if not leaves_out_gone or table.store.is_as_opened():
+        except (FluvialError, OSError) as error:
+            if problems is None:
                 raise
+            if table.store.is_as_opened():
+                problems[table.name] = str(error)
 
 
-def screen(found: Sequence[tuple[TableHealth, Table]], problems: Sequence[str] = ()) -> RenderableType:
+def screen(found: Sequence[tuple[TableHealth, Table]], problems: Mapping[str, str]) -> RenderableType:
     """The whole screen: a line per table; for a single table also its worst buckets and newest commits.
 
     Args:
         found: the tables and how they are.
-        problems: names of tables that cannot be opened, and why.
+        problems: the tables that cannot be read, and databases that cannot be listed, and why.
     """
     parts: list[RenderableType] = [_overview(found)]
     if len(found) == 1:
         [(health, table)] = found
         parts += [_buckets(health, table), _commits(health)]
     parts += [Text(f"{each.table}: {each.log_problem}", style="red") for each, _ in found if each.log_problem]
-    parts += [Text(each, style="red") for each in problems]
+    parts += [Text(f"{name}: {problem}", style="red") for name, problem in problems.items()]
     return Group(*parts)
 
 

@@ -23,6 +23,7 @@ from engine.lineage.truth.commit_records import CommitPlace, commit_records, ori
 from engine.lineage.truth.corrections import GONE, CheckedTable, Corrections, Counts
 from engine.lineage.truth.tables_now import ListedTables, TableNow, TablesNow
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
+from lsm.errors import CorruptDataError
 
 logger = logging.getLogger("fluvial.lineage")
 
@@ -33,13 +34,14 @@ _EMPTY = SnapshotRef(0, "empty")
 def checked_meta(lineage: Lineage, catalog: ListedTables) -> Iterator[JdbcLineageMeta]:
     """The store, in agreement with the snapshot files of a catalog; a store of another kind is copied first.
 
+    Tables that cannot be read are logged, and their rows stay as they are.
+
     Raises:
         UnavailableError: the store does not answer.
-        CorruptDataError: a snapshot cannot be read.
     """
     lineage.replay()
     with as_sql(lineage.meta) as meta:
-        check_tables(lineage, meta, TablesNow.of(catalog))
+        check_tables(lineage, meta, TablesNow.of(catalog), unreadable=logged_problem)
         yield meta
 
 
@@ -49,12 +51,27 @@ def checked_copy(lineage: Lineage, catalog: ListedTables) -> Iterator[JdbcLineag
     with sql_copy(lineage.meta) as meta:
         for records in lineage.queued():
             meta.store(records)
-        check_tables(lineage, meta, TablesNow.of(catalog))
+        check_tables(lineage, meta, TablesNow.of(catalog), unreadable=logged_problem)
         yield meta
 
 
+def logged_problem(table: str, error: CorruptDataError) -> None:
+    """Log that the lineage of a table is not compared with its snapshots."""
+    logger.warning("lineage of a table cannot be checked: table=%s error=%s", table, error)
+
+
+def raised_problem(table: str, error: CorruptDataError) -> None:
+    """End the comparison at a table with snapshots that cannot be read."""
+    raise error
+
+
 def check_tables(
-    lineage: Lineage, meta: JdbcLineageMeta, now: TablesNow, wanted: Callable[[str], bool] = lambda _: True
+    lineage: Lineage,
+    meta: JdbcLineageMeta,
+    now: TablesNow,
+    wanted: Callable[[str], bool] = lambda _: True,
+    *,
+    unreadable: Callable[[str, CorruptDataError], None] = raised_problem,
 ) -> Mapping[str, Counts]:
     """Correct a store where it differs from the snapshot files.
 
@@ -63,6 +80,7 @@ def check_tables(
         meta: the store.
         now: the tables of the catalog.
         wanted: whether the snapshots of a table are read, by name.
+        unreadable: called for a table with snapshots that cannot be read; its rows stay as they are.
 
     Returns:
         The corrections, by the names of tables that were read or dropped.
@@ -76,12 +94,18 @@ def check_tables(
     checked = {(each.table, each.table_id): each for each in corrections.checked()}
     behind = corrections.behind_checks()
     for table in now.tables:
-        if wanted(table.name):
-            before = checked.get((table.name, table.table_id))
-            if before is None or before.at != _newest(table) or table.name in behind:
-                counts = _check_history(lineage, corrections, now, table, before)
-                known = found.get(table.name, Counts())
-                found[table.name] = replace(counts, dropped=counts.dropped + known.dropped)
+        if not wanted(table.name):
+            continue
+        before = checked.get((table.name, table.table_id))
+        try:
+            if before is not None and before.at == _newest(table) and table.name not in behind:
+                continue
+            counts = _check_history(lineage, corrections, now, table, before)
+        except CorruptDataError as error:
+            unreadable(table.name, error)
+            continue
+        known = found.get(table.name, Counts())
+        found[table.name] = replace(counts, dropped=counts.dropped + known.dropped)
     return found
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from engine.lineage.settings import OpenCatalog
+from filestore.catalog.table_names import all_tables
 from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import creation_id, is_hidden, main_branch, read_origin
 from filestore.layout.former_mains import FormerMain, former_mains
@@ -62,21 +63,23 @@ class TablesNow:
     """All tables of a catalog."""
 
     tables: tuple[TableNow, ...]
-    unreadable: frozenset[str] = frozenset()  # names of tables that cannot be opened; nothing is known of them
+    unreadable: frozenset[str] = frozenset()
+    """Tables that cannot be opened, and databases that cannot be listed: nothing is known of them."""
 
     @classmethod
     def of(cls, catalog: ListedTables) -> "TablesNow":
         """Open every table and branch; those that cannot be opened are logged."""
-        found, unreadable = [], set()
-        for database in catalog.list_databases():
-            for table in catalog.list_tables(database):
-                name = f"{database}.{table}"
-                try:
-                    found += list(_with_branches(catalog, catalog.table(name).store))
-                except (FluvialError, OSError) as error:
-                    logger.warning("lineage of a table cannot be checked: table=%s error=%s", name, error)
-                    unreadable.add(name)
-        return cls(tables=tuple(found), unreadable=frozenset(unreadable))
+        found: list[TableNow] = []
+        problems: dict[str, str] = {}
+        for database, table in all_tables(catalog, problems):
+            name = f"{database}.{table}"
+            try:
+                found += list(_with_branches(catalog, catalog.table(name).store))
+            except (FluvialError, OSError) as error:
+                problems[name] = str(error)
+        for name, problem in problems.items():
+            logger.warning("lineage of a table cannot be checked: table=%s error=%s", name, problem)
+        return cls(tables=tuple(found), unreadable=frozenset(problems))
 
     @cached_property
     def by_name(self) -> dict[str, TableNow]:
@@ -104,7 +107,8 @@ class TablesNow:
 
     def is_unreadable(self, name: str) -> bool:
         """Whether nothing is known of a table, or of its branches."""
-        return split_branch(name)[0] in self.unreadable
+        table, _ = split_branch(name)
+        return table in self.unreadable or table.partition(".")[0] in self.unreadable
 
     @cached_property
     def _by_id(self) -> dict[str, TableNow]:

@@ -1,7 +1,7 @@
 """Procedures that merge sorted runs."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, parse_duration_ms, pattern
 from engine.table import Table
+from filestore.catalog.table_names import all_tables
 from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import CompactionLimits, compact_buckets
 from filestore.maintenance.partitions import list_partitions, partition_predicate, path_of, select_partitions
@@ -112,10 +113,13 @@ def compact_database(
         progress: called with the progress.
 
     Returns:
-        One row for each table; ``error`` is the reason why it was not compacted.
+        One row for each table; ``error`` is the reason why it was not compacted. So is each database that cannot be
+        listed.
     """
+    problems: dict[str, str] = {}
     names = matching_tables(
         catalog,
+        problems,
         including_databases=including_databases,
         including_tables=including_tables,
         excluding_tables=excluding_tables,
@@ -138,26 +142,30 @@ def compact_database(
             }
         )
     progress(len(names), len(names))
+    for name, problem in problems.items():
+        rows.append({"table": name, "buckets": 0, "files_before": 0, "files_after": 0, "error": problem})
     return rows_table(_TABLES, rows)
 
 
 def matching_tables(
     catalog: Catalog,
+    problems: MutableMapping[str, str],
     *,
     including_databases: str = ".*",
     including_tables: str = ".*",
     excluding_tables: str | None = None,
 ) -> list[str]:
-    """Full names of the tables that match the expressions of ``compact_database``; sorted."""
+    """Full names of the tables that match the expressions of ``compact_database``; sorted.
+
+    ``problems``: see ``all_tables``.
+    """
     wanted = pattern("including_databases", including_databases)
     tables = pattern("including_tables", including_tables)
     unwanted = None if excluding_tables is None else pattern("excluding_tables", excluding_tables)
+    databases = [each for each in catalog.list_databases() if wanted.fullmatch(each)]
+    names = (f"{database}.{table}" for database, table in all_tables(catalog, problems, databases))
     return [
-        name
-        for database in catalog.list_databases()
-        if wanted.fullmatch(database)
-        for name in (f"{database}.{table}" for table in catalog.list_tables(database))
-        if tables.fullmatch(name) and not (unwanted is not None and unwanted.fullmatch(name))
+        name for name in names if tables.fullmatch(name) and not (unwanted is not None and unwanted.fullmatch(name))
     ]
 
 

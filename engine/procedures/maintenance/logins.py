@@ -6,20 +6,28 @@ from typing import Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.procedures.maintenance.compaction import matching_tables
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
+from filestore.catalog.table_names import all_tables
 from filestore.evolution.stored_login import find_logins, remove_logins
 from filestore.refs.live_references import branch_names
 from filestore.table_store import TableStore
 from filestore.types.data_types import parse_columns
+from lsm.errors import FluvialError
 
-_CLEANED: Final = parse_columns("table string, file string, options string")
+_CLEANED: Final = parse_columns("table string, file string, options string, error string?")
 
 
 def _of_all(catalog: Catalog, dry_run: bool = False) -> pa.Table:
-    names = matching_tables(catalog, including_databases=".*", including_tables=".*", excluding_tables=None)
-    return _cleaned([catalog.table(name).store for name in names], dry_run=dry_run)
+    problems: dict[str, str] = {}
+    rows: list[dict[str, str | None]] = []
+    for name in (f"{database}.{table}" for database, table in all_tables(catalog, problems)):
+        try:
+            rows += _cleaned(catalog.table(name).store, dry_run=dry_run)
+        except (FluvialError, OSError) as error:
+            problems[name] = str(error)
+    rows += [{"table": name, "file": "", "options": "", "error": problem} for name, problem in problems.items()]
+    return rows_table(_CLEANED, rows)
 
 
 @procedure(_CLEANED, for_all=_of_all)
@@ -35,20 +43,25 @@ def remove_stored_login(table: Table, dry_run: bool = False) -> pa.Table:
         dry_run: change nothing, only show where logins are.
 
     Returns:
-        One row for each file that was changed: the options that went, never their values.
+        One row for each file that was changed: the options that went, never their values. With --all also one for
+        each table that cannot be read, and for each database that cannot be listed, with the ``error``.
 
     Raises:
         CorruptDataError: a file cannot be decoded.
     """
-    return _cleaned([table.store], dry_run=dry_run)
+    return rows_table(_CLEANED, _cleaned(table.store, dry_run=dry_run))
 
 
-def _cleaned(stores: list[TableStore], *, dry_run: bool = False) -> pa.Table:
-    rows = []
-    for store in stores:
-        branches = partial(branch_names, store)
-        found = find_logins(store, branches()) if dry_run else remove_logins(store, branches)
-        for each in found:
-            file = each.path.removeprefix(f"{store.paths.root}/")
-            rows.append({"table": store.name, "file": file, "options": ", ".join(each.options)})
-    return rows_table(_CLEANED, rows)
+def _cleaned(store: TableStore, *, dry_run: bool) -> list[dict[str, str | None]]:
+    """Rows of what was removed from the files of a table, or would be."""
+    branches = partial(branch_names, store)
+    found = find_logins(store, branches()) if dry_run else remove_logins(store, branches)
+    return [
+        {
+            "table": store.name,
+            "file": each.path.removeprefix(f"{store.paths.root}/"),
+            "options": ", ".join(each.options),
+            "error": None,
+        }
+        for each in found
+    ]

@@ -144,7 +144,7 @@ def test_the_screen_shows_tables_buckets_and_commits() -> None:
         table.files.write(rows((1, value)))
     console = Console(width=140, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(screen([(TableProbe(table).look(), table)]))
+        console.print(screen([(TableProbe(table).look(), table)], {}))
     shown = captured.get()
     assert "db.t" in shown
     assert "   6 ██████████████████░░░░░░" in shown
@@ -170,11 +170,11 @@ def test_a_table_that_is_dropped_leaves_the_screen_of_all_and_ends_one_of_its_ow
     catalog = memory_catalog()
     made = [Table(catalog.create_table(f"db.{name}", KEY_SCHEMA, primary_key=["id"])) for name in ("a", "b")]
     watched = [(table, TableProbe(table)) for table in made]
-    assert [table for _, table in seen(watched, leaves_out_gone=True)] == made
+    assert [table for _, table in seen(watched, {})] == made
     catalog.drop_table("db.a")
-    assert [table for _, table in seen(watched, leaves_out_gone=True)] == made[1:]
+    assert [table for _, table in seen(watched, {})] == made[1:]
     with pytest.raises(InvalidInputError, match="table is gone"):
-        list(seen(watched, leaves_out_gone=False))
+        list(seen(watched, None))
 
 
 def test_tables_without_writes_are_one_line_and_trouble_is_coloured() -> None:
@@ -190,7 +190,7 @@ def test_tables_without_writes_are_one_line_and_trouble_is_coloured() -> None:
     tables[2].store.consumers.write("reader", 1)
     console = Console(width=200, force_terminal=True)
     with console.capture() as captured:
-        console.print(screen([(TableProbe(each).look(), each) for each in tables]))
+        console.print(screen([(TableProbe(each).look(), each) for each in tables], {}))
     shown = captured.get()
     assert "1 table without writes in five minutes: db.idle" in re.sub(r"\x1b\[[\d;]*m", "", shown)
     [busy] = [line for line in shown.splitlines() if "db.busy" in line]
