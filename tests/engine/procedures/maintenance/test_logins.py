@@ -9,6 +9,7 @@ from engine import Catalog, Table
 from engine.cli.app import run_command
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity, Symptom
+from engine.procedures import remove_stored_login
 from tests.support.stored_login import store_options
 from tests.support.tables import KEY_SCHEMA
 
@@ -65,8 +66,21 @@ def test_a_stored_login_is_removed(
     assert login(old).severity is Severity.WARNING
     assert run_command(command) == 0
     assert rows() == found
-    assert found == [{"table": "db.t", "file": "schema/schema-0", "options": "log.kafka.sasl.password"}]
+    cleaned = {"table": "db.t", "file": "schema/schema-0", "options": "log.kafka.sasl.password", "error": None}
+    assert found == [cleaned]
     now = Catalog(str(tmp_path)).table(old.name)
     assert login(now).severity is Severity.OK
     assert now.options.log_kafka == {}
     assert now.store.schema.fields == old.store.schema.fields
+
+
+def test_a_table_that_cannot_be_read_keeps_no_login_in_the_others(old: Table, tmp_path: Path) -> None:
+    """It is named beside what was removed."""
+    broken = tmp_path / "db.db" / "a" / "schema" / "schema-0"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"{")
+    found = Catalog(str(tmp_path))
+    assert remove_stored_login.for_all is not None
+    rows = remove_stored_login.for_all(found).to_pylist()
+    assert [(each["table"], bool(each["error"])) for each in rows] == [("db.t", False), ("db.a", True)]
+    assert login(found.table(old.name)).severity is Severity.OK
