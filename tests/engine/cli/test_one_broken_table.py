@@ -37,7 +37,7 @@ def command(*words: str) -> Callable[[Catalog, pytest.CaptureFixture[str]], str]
     return look
 
 
-def rows_of(read: Callable[[Catalog], pa.Table]) -> Callable[[Catalog, Any], str]:
+def found_in(read: Callable[[Catalog], pa.Table]) -> Callable[[Catalog, Any], str]:
     return lambda catalog, _: str(read(catalog).to_pylist())
 
 
@@ -55,10 +55,10 @@ LOOKS: dict[str, Callable[[Catalog, Any], str]] = {
     "top": command("top", "--once"),
     "top --json": command("top", "--once", "--json"),
     "lineage": command("lineage"),
-    "compact-database": rows_of(compact_database),
-    "sys.tables": rows_of(lambda catalog: catalog_rows(catalog, "tables")),
-    "sys.partitions": rows_of(lambda catalog: catalog_rows(catalog, "partitions")),
-    "sys.all_table_options": rows_of(lambda catalog: catalog_rows(catalog, "all_table_options")),
+    "compact-database": found_in(compact_database),
+    "sys.tables": found_in(lambda catalog: catalog_rows(catalog, "tables")),
+    "sys.partitions": found_in(lambda catalog: catalog_rows(catalog, "partitions")),
+    "sys.all_table_options": found_in(lambda catalog: catalog_rows(catalog, "all_table_options")),
     "ui": console,
 }
 
