@@ -99,7 +99,7 @@ class _Condition:
 
     @cached_property
     def columns(self) -> list[str]:
-        return list(dict.fromkeys(each.name for each in self.tree.find_all(exp.Column)))
+        return list(dict.fromkeys(each.parts[0].name for each in self.tree.find_all(exp.Column)))
 
 
 @dataclass

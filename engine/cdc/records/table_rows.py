@@ -226,10 +226,14 @@ class ChangeRows:
         """The rows that rules let through, their records, and the records that they send to the dead letters."""
         kinds = pc.index_in(rows.column(ROW_KIND_COLUMN), value_set=ROW_KIND_SYMBOLS).cast(pa.int8())
         self.held.rows += rows.num_rows - retracts(kinds).true_count
+        has_marks = UNAVAILABLE_COLUMN in rows.schema.names
+        lacking = columns_of_masks(rows.column(UNAVAILABLE_COLUMN)) if has_marks else {}
         is_kept = np.ones(rows.num_rows, np.bool_)
         reasons: dict[int, str] = {}
         for rule, condition in self.rules:
             broken = condition.broken(rows, kinds)
+            for name in lacking.keys() & {*condition.columns}:  # the value is no null: it is that of the row before
+                broken = pc.and_not(broken, pa.array(lacking[name]))
             if not broken.true_count:
                 continue
             places = np.flatnonzero(flags(broken))

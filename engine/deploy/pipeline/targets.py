@@ -25,7 +25,7 @@ from engine.runtime.expected_rows import DEAD_LETTER, EXPECT_KEY, Expectation, c
 from engine.runtime.spark_messages import fluvial_error
 from engine.table import Table
 from engine.types.quoting import quoted
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_schema
 from engine.versions.expectations import condition_columns
 from engine.write.sink import StreamSink, sink
@@ -110,13 +110,25 @@ def _breaking(
     looked_at = frame.withColumns({name: F.lit(None).cast(kind) for name, kind in types.items()}) if types else frame
     is_row = _is_row(frame)
     try:
-        breaks = [F.coalesce(~F.expr(f"({rule.condition})"), F.lit(False)) & is_row for rule in rules]
+        breaks = [
+            F.coalesce(~F.expr(f"({rule.condition})"), F.lit(False)) & is_row & ~_is_unknown(frame, rule)
+            for rule in rules
+        ]
         for each in breaks:
             looked_at.select(each)
     except PySparkException as error:
         texts = ", ".join(f"{rule.name}: {rule.condition}" for rule in rules)
         raise fluvial_error(error, f"rules cannot be applied: expect='{texts}'") from error
     return looked_at, breaks
+
+
+def _is_unknown(frame: DataFrame, rule: Expectation) -> Column:
+    """Whether the source left out a value that a rule is about: that is no null, but the value of the row before."""
+    columns = [F.lit(each.lower()) for each in condition_columns(rule.condition)]
+    if UNAVAILABLE_COLUMN not in frame.columns or not columns:
+        return F.lit(False)
+    names = F.transform(UNAVAILABLE_COLUMN, F.lower)
+    return F.coalesce(F.arrays_overlap(names, F.array(*columns)), F.lit(False))
 
 
 def _examples(frame: DataFrame, rule: Expectation, breaks: Column, schema: TableSchema) -> list[object]:

@@ -10,10 +10,12 @@ from engine.cdc.settings import TableSettings
 from engine.kafka.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetters
 from engine.runtime.expected_rows import Expectation
 from engine.runtime.metrics import BROKEN_ROWS
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from tests.support.cdc_job import memory_job
-from tests.support.change_events import Record, SourceTable, int32
+from tests.support.change_events import Record, SourceTable, int32, text
 
 T = SourceTable("t", [int32("id", optional=False), int32("n")])
+DOCS = SourceTable("docs", [int32("id", optional=False), int32("n"), text("body")])
 ROWS = {0: 5, 1: -1, 2: None, 3: -7, 4: 9}
 GOOD = [0, 2, 4]
 
@@ -85,6 +87,29 @@ def test_a_change_whose_new_row_breaks_a_rule_is_left_out_whole_and_a_delete_is_
         job.batch(*inserted({0: 5, 1: 1}))
         job.batch(T.update({"id": 0, "n": -5}), T.delete({"id": 1, "n": -1}))
         assert job.rows("t") == [{"id": 0, "n": 5}]
+
+
+def test_a_change_that_left_a_value_out_meets_the_rules_on_that_column_and_no_others(tmp_path: Path) -> None:
+    """The value is not null, it is that of the row before: the change was dropped."""
+    rules = (
+        Expectation(name="named", condition="body IS NOT NULL", on_fail="drop"),
+        Expectation(name="positive", condition="n >= 0", on_fail="drop"),
+    )
+    with memory_job(tmp_path, tables={"docs": TableSettings(expect=rules)}) as job:
+        job.batch(DOCS.insert({"id": 1, "n": 1, "body": "a"}), DOCS.insert({"id": 2, "n": 2, "body": "b"}))
+        left_out = [{"id": 1, "n": 7, "body": UNAVAILABLE_VALUE}, {"id": 2, "n": -7, "body": UNAVAILABLE_VALUE}]
+        report = job.batch(*map(DOCS.update, left_out), DOCS.update({"id": 2, "n": 8, "body": None}))
+        assert job.rows("docs") == [{"id": 1, "n": 7, "body": "a"}, {"id": 2, "n": 2, "body": "b"}]
+        assert report.tables["docs"].broken == {"named": 1, "positive": 1}
+
+
+def test_a_row_that_was_deleted_and_stays_breaks_no_rule_on_columns_that_a_delete_lacks(tmp_path: Path) -> None:
+    rule = Expectation(name="known", condition="n IS NOT NULL", on_fail="drop")
+    with memory_job(tmp_path, tables={"t": TableSettings(expect=(rule,))}, deletes="soft") as job:
+        job.batch(*inserted({0: 5}))
+        report = job.batch(T.delete({"id": 0, "n": None}))
+        assert [(each["n"], each["_deleted"]) for each in job.rows("t")] == [(5, True)]
+        assert report.tables["t"].broken == {}
 
 
 def test_a_rule_that_the_columns_do_not_fit_parks_the_table_by_name(tmp_path: Path) -> None:

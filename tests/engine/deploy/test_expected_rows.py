@@ -18,15 +18,21 @@ pytestmark = pytest.mark.spark
 COLUMNS = {"id": "BIGINT", "low": "INT", "high": "INT"}
 
 
-def expecting_job(home: Path, expect: Mapping[str, Any]) -> JobConfig:
+ROWS = {"id": "BIGINT", "low": "INT", "_row_kind": "STRING"}
+WITHOUT_HIGH = "SELECT id, low, IF(id = 3, 0, NULL) AS high, _row_kind FROM source"
+
+
+def expecting_job(
+    home: Path, expect: Mapping[str, Any], columns: Mapping[str, str] = ROWS, transform: str = WITHOUT_HIGH
+) -> JobConfig:
     pipeline = {
         "name": "p",
         "source": {
             "format": "json",
             "options": {"path": f"{home}/in"},
-            "columns": {"id": "BIGINT", "low": "INT", "_row_kind": "STRING"},  # high is missing: null passes
+            "columns": columns,
         },
-        "transform": "SELECT id, low, IF(id = 3, 0, NULL) AS high, _row_kind FROM source",
+        "transform": transform,
         "target": "db.t",
         "expect": expect,
         "limits": {"files": 1},
@@ -71,6 +77,26 @@ def test_rows_are_left_out_or_kept_and_a_batch_with_too_many_fails_until_the_rul
     for _ in range(2):  # the same batch, then nothing
         run_job(expecting_job(tmp_path, {"positive": {"condition": "low >= 0", "on-fail": "drop"}}), spark=spark)
         assert low_of(tmp_path) == {3: 30, 4: None}
+
+
+def test_a_change_that_left_a_value_out_meets_the_rules_on_that_column_and_no_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The value is not null, it is that of the row before."""
+    rules = {"known": {"condition": "HIGH IS NOT NULL", "on-fail": "drop"}, "some": {"condition": "low IS NOT NULL"}}
+    columns = COLUMNS | {"_row_kind": "STRING", "_unavailable": "ARRAY<STRING>"}
+    config = expecting_job(tmp_path, rules, columns, "SELECT * FROM source")
+    (tmp_path / "in").mkdir()
+    changes = [
+        {"id": 1, "low": 1, "high": 9, "_row_kind": "+I"},
+        {"id": 1, "low": 5, "_row_kind": "+U", "_unavailable": ["high"]},
+        {"id": 1, "low": 6, "_row_kind": "+U", "_unavailable": []},
+    ]
+    for number, each in enumerate(changes):
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps(each))
+        (result,) = run_job(config, spark=spark)
+    assert Catalog(f"{tmp_path}/w").table("db.t").read().to_arrow().to_pylist() == [{"id": 1, "low": 5, "high": 9}]
+    assert result.targets[0].broken_rows == {"known": 1, "some": 0}
 
 
 def test_a_rule_that_names_no_column_of_the_rows_is_said(spark: SparkSession, tmp_path: Path) -> None:
