@@ -242,8 +242,8 @@ class ChangeRows:
             self.held.first.setdefault(rule.name, at)
             shown = self.held.examples[rule.name]
             shown += examples_of(condition, rows, broken, self.keys)[: EXAMPLES - len(shown)]
-            if rule.leaves_out:
-                is_kept[places] = False
+            if rule.leaves_out:  # with the old row of an update: what stays must not lose its row
+                is_kept &= ~np.isin(where, where[places])
             if rule.on_fail == DEAD_LETTER:
                 for index in where[places].tolist():
                     reasons[index] = "; ".join(filter(None, (reasons.get(index), rule.reason)))

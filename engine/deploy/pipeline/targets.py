@@ -14,7 +14,7 @@ from operator import or_
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from engine.deploy.config.pipeline_config import TargetConfig, TransformConfig
@@ -87,11 +87,15 @@ class Target:
         gone = [
             each for rule, each, number in zip(self.rules, breaks, broken, strict=True) if number and rule.leaves_out
         ]
-        held = looked_at.filter(~reduce(or_, gone)).select(*map(F.col, map(quoted, frame.columns))) if gone else frame
+        columns = map(F.col, map(quoted, frame.columns))
+        held = _without(looked_at, gone, self.table.schema).select(*columns) if gone else frame
         return held, {EXPECT_KEY: note_of(self.rules, broken, count)}
 
 
 _REASON: Final = "_fluvial_reason"
+_GONE: Final = "_fluvial_gone"
+_ORDER: Final = "_fluvial_order"
+_PART: Final = "_fluvial_part"
 _GONE_KINDS: Final = ("-U", "-D", "-T")
 
 
@@ -120,6 +124,21 @@ def _breaking(
         texts = ", ".join(f"{rule.name}: {rule.condition}" for rule in rules)
         raise fluvial_error(error, f"rules cannot be applied: expect='{texts}'") from error
     return looked_at, breaks
+
+
+def _without(frame: DataFrame, gone: Sequence[Column], schema: TableSchema) -> DataFrame:
+    """A frame without some rows, and without the old rows (-U) of updates whose new rows are among them.
+
+    The new row of an update is the next one of its key; in a table without a key, the next one of its partition.
+    """
+    if ROW_KIND_COLUMN not in frame.columns:
+        return frame.filter(~reduce(or_, gone))
+    marked = frame.withColumns(
+        {_GONE: reduce(or_, gone), _ORDER: F.monotonically_increasing_id(), _PART: F.spark_partition_id()}
+    )
+    of_key = Window.partitionBy(*map(quoted, schema.primary_keys or [_PART])).orderBy(_ORDER)
+    is_old = (F.col(ROW_KIND_COLUMN) == "-U") & F.lead(_GONE, 1, False).over(of_key)
+    return marked.withColumn(_GONE, F.col(_GONE) | is_old).filter(~F.col(_GONE))
 
 
 def _is_unknown(frame: DataFrame, rule: Expectation) -> Column:

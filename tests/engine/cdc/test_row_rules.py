@@ -89,6 +89,17 @@ def test_a_change_whose_new_row_breaks_a_rule_is_left_out_whole_and_a_delete_is_
         assert job.rows("t") == [{"id": 0, "n": 5}]
 
 
+@pytest.mark.parametrize("key", [("id",), ()])
+def test_a_change_that_is_left_out_leaves_the_old_row_where_it_is(tmp_path: Path, key: tuple[str, ...]) -> None:
+    """Without a key the old row was taken back, and the new one dropped: the row was lost."""
+    source = SourceTable("t", [int32("id", optional=False), int32("n")], key=key)
+    old = {"id": 0, "n": 5}
+    with memory_job(tmp_path, tables=expecting(on_fail="drop")) as job:
+        job.batch(source.insert(old), source.insert({"id": 1, "n": 1}))
+        job.batch(source.update({"id": 0, "n": -5}, before=old), source.delete({"id": 1, "n": 1}))
+        assert [(each["id"], each["n"]) for each in job.rows("t")] == [(0, 5)]
+
+
 def test_a_change_that_left_a_value_out_meets_the_rules_on_that_column_and_no_others(tmp_path: Path) -> None:
     """The value is not null, it is that of the row before: the change was dropped."""
     rules = (

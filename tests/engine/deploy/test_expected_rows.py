@@ -1,7 +1,7 @@
 """Rules on rows of a pipeline that runs: what is written, counted, said of the snapshot, and refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,12 @@ WITHOUT_HIGH = "SELECT id, low, IF(id = 3, 0, NULL) AS high, _row_kind FROM sour
 
 
 def expecting_job(
-    home: Path, expect: Mapping[str, Any], columns: Mapping[str, str] = ROWS, transform: str = WITHOUT_HIGH
+    home: Path,
+    expect: Mapping[str, Any],
+    columns: Mapping[str, str] = ROWS,
+    transform: str = WITHOUT_HIGH,
+    primary_key: Sequence[str] = ("id",),
+    row_counts: str = "false",
 ) -> JobConfig:
     pipeline = {
         "name": "p",
@@ -38,7 +43,8 @@ def expecting_job(
         "limits": {"files": 1},
         "checkpoint": f"{home}/checkpoint",
     }
-    table = {"columns": COLUMNS, "primary_key": ["id"], "options": {"bucket": "1", "log.system": "none"}}
+    options = {"bucket": "1", "log.system": "none", "row-counts": row_counts}
+    table = {"columns": COLUMNS, "primary_key": [*primary_key], "options": options}
     given = {"name": "j", "warehouse": f"{home}/w", "tables": {"db.t": table}, "pipelines": [pipeline]}
     return JobConfig.model_validate(given)
 
@@ -97,6 +103,22 @@ def test_a_change_that_left_a_value_out_meets_the_rules_on_that_column_and_no_ot
         (result,) = run_job(config, spark=spark)
     assert Catalog(f"{tmp_path}/w").table("db.t").read().to_arrow().to_pylist() == [{"id": 1, "low": 5, "high": 9}]
     assert result.targets[0].broken_rows == {"known": 1, "some": 0}
+
+
+@pytest.mark.parametrize("keys", [["id"], []], ids=["key", "no key"])
+def test_a_change_that_is_left_out_leaves_the_old_row_where_it_is(
+    spark: SparkSession, tmp_path: Path, keys: list[str]
+) -> None:
+    """The old row was taken back, and the new one dropped: the row was lost."""
+    rules = {"positive": {"condition": "low >= 0", "on-fail": "drop"}}
+    config = expecting_job(tmp_path, rules, primary_key=keys, row_counts=str(not keys).lower())
+    put_changes(tmp_path, "1.json", (1, 10, "+I"), (2, 20, "+I"), (4, 40, "+I"))
+    run_job(config, spark=spark)
+    changes = [(1, 10, "-U"), (1, 11, "+U"), (1, 11, "-U"), (1, -1, "+U"), (2, 20, "-U"), (2, 21, "+U"), (4, 40, "-D")]
+    put_changes(tmp_path, "2.json", *changes)
+    (result,) = run_job(config, spark=spark)
+    assert low_of(tmp_path) == {1: 11, 2: 21}
+    assert result.targets[0].broken_rows == {"positive": 1}
 
 
 def test_a_rule_that_names_no_column_of_the_rows_is_said(spark: SparkSession, tmp_path: Path) -> None:
