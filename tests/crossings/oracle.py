@@ -248,14 +248,17 @@ def is_loose(shape: Shape, known: Sequence[Story], record: Record) -> bool:
     """Whether what becomes of a key depends on when compactions run, as pages say or as Paimon does.
 
     Rows that come late by the sequence into what folds values, or are retracted there; a retraction before its row; a
-    row that no group takes. A retraction of a partial update may be the oldest row of a file: its values outside of the
-    groups then are the first ones.
+    row that no group takes. A partial update keeps the last values of its sequence that are not null, so a row may be
+    older than the merged row of a file where it is as old as each row of its own. A retraction of a partial update may
+    be the oldest row of a file: its values outside of the groups then are the first ones.
     """
     engine, is_first = shape.cell["engine"], any(not story.records for story in known)
     if engine not in ("aggregation", "partial-update"):
         return False
-    is_late = any(_order(shape, record) < _order(shape, each) for story in known for each in story.records)
-    if is_late or (record.kind in RETRACTS and shape.sequence):
+    newest = [_order(shape, each) for story in known for each in story.records]
+    if engine == "partial-update":
+        newest += [_merged_order(shape, story) for story in known if story.records]
+    if any(_order(shape, record) < each for each in newest) or (record.kind in RETRACTS and shape.sequence):
         return True
     if engine == "aggregation":
         return record.kind in RETRACTS and shape.cell["functions"] not in ("sum", "count")
@@ -340,6 +343,14 @@ def _order(shape: Shape, record: Record) -> tuple[Any, ...]:
     sign = -1 if "descending" in shape.cell["sequence"] else 1
     values = [record.values.get(name) for name in shape.sequence]
     return tuple((value is not None, 0 if value is None else sign * value) for value in values)
+
+
+def _merged_order(shape: Shape, story: Story) -> tuple[Any, ...]:
+    """The order of a row into which a partial update merged those of a story."""
+    merged: dict[str, Any] = {}
+    for each in sorted(story.records, key=lambda each: _order(shape, each)):
+        merged |= {name: each.values[name] for name in shape.sequence if each.values.get(name) is not None}
+    return _order(shape, Record("+I", merged))
 
 
 def _cleared(shape: Shape, kind: str, values: Values) -> Values:

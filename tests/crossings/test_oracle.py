@@ -45,6 +45,15 @@ def test_partial_updates_keep_what_is_null() -> None:
     assert shown(content(engine="partial-update").written(news, now_ms=0), "a", "c") == [(1, "y")]
 
 
+def test_nothing_is_known_of_a_row_that_is_older_than_a_merged_one_by_a_sequence_that_it_lacks() -> None:
+    """Which of the two wins depends on what was merged before: (3, null) follows (1, 2), but not (3, 2)."""
+    old = [("+I", row(1, b=0, g=1, h=2)), ("+I", row(1, b=1, g=3))]
+    found = content(engine="partial-update", sequence="g,h").written(old, now_ms=0)
+    assert found.loose == frozenset()
+    assert len(found.written([("+I", row(1, b=0, g=3))], now_ms=0).loose) == 1
+    assert found.written([("+I", row(1, b=0, g=4))], now_ms=0).loose == frozenset()
+
+
 def test_the_first_row_stays() -> None:
     found = content(engine="first-row").written([("+I", row(1, a=1)), ("+I", row(1, a=2))], now_ms=0).all_seen()
     assert shown(found, "a") == [(1,)]
