@@ -289,6 +289,8 @@ class ChangeRows:
         if unfit:
             fits = pa.array(~np.isin(found.record_indices, [each.index for each in unfit]))
             found, meta = _filtered(found, fits), meta.filter(fits)
+        if self.settings.deletes == SOFT and not self.keys:
+            found, meta = _with_marked(found, meta)
         rows = self._in_table(found, meta, types, own, run)
         keeps = self.settings.unavailable_values == "keep" and self.has_updates and self.keys
         if keeps and may_lack_values(piece.meta, self.fields):
@@ -339,6 +341,8 @@ class ChangeRows:
                 values = cast_array(values, _TEXT, each.type)
             elif each.name in self.settings.added:
                 values = metadata_column(self.settings.added[each.name], meta).cast(arrow)
+                if self.settings.added[each.name] == DELETED_WHEN:
+                    values = pc.and_not(values, pc.and_(retracts(found.kinds), not self.keys))
             elif each.name == SEQUENCE_COLUMN and each.name not in by_column:
                 values = metadata_column(SEQUENCE, meta).cast(arrow)
             elif each.name in by_column:
@@ -353,7 +357,7 @@ class ChangeRows:
             made[name] = computed_column(self.settings.computed[name], made, kind)
         arrays, fields = list(made.values()), [pa.field(name, values.type) for name, values in made.items()]
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
-        if self.settings.deletes == SOFT:
+        if self.settings.deletes == SOFT and self.keys:
             codes = kinds.to_numpy(zero_copy_only=False)
             is_delete = codes == RowKind.DELETE
             kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
@@ -500,6 +504,25 @@ def _filtered(found: DecodedChanges, kept: pa.BooleanArray) -> DecodedChanges:
         unavailable=None if found.unavailable is None else found.unavailable.filter(kept),
         old_keys=None if found.old_keys is None else found.old_keys.filter(kept),
     )
+
+
+def _with_marked(found: DecodedChanges, meta: pa.StructArray) -> tuple[DecodedChanges, pa.StructArray]:
+    """The changes with each deleted row once more behind it, as an insert.
+
+    A table without a key finds a row by all its values, so a row that becomes a marked one is taken back first.
+    """
+    kinds = found.kinds.to_numpy(zero_copy_only=False)
+    places = np.repeat(np.arange(len(kinds)), np.where(kinds == RowKind.DELETE, 2, 1))
+    is_second = np.append(False, places[1:] == places[:-1])
+    indices = pa.array(places)
+    return replace(
+        found,
+        rows=found.rows.take(indices),
+        kinds=pa.array(np.where(is_second, np.int8(RowKind.INSERT), kinds[places]), pa.int8()),
+        record_indices=found.record_indices[places],
+        unavailable=None if found.unavailable is None else found.unavailable.take(indices),
+        old_keys=None if found.old_keys is None else found.old_keys.take(indices),
+    ), meta.take(indices)
 
 
 def _renamed_lists(lists: pa.Array | None, names: Mapping[str, str]) -> pa.Array | None:

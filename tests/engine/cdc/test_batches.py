@@ -394,6 +394,19 @@ def test_metadata_columns_and_soft_deletes(tmp_path: Path) -> None:
     assert (row["_lsn"], row["_op"], row["_op_ts"].timestamp(), row["_deleted"]) == (42, "d", 1.0, True)
 
 
+def test_a_deleted_row_without_a_key_stays_once_and_marked(tmp_path: Path) -> None:
+    """It was added, marked, beside the row that it was, which stayed as one that the source has."""
+    source = SourceTable("t", [int32("id"), int32("n")], key=())
+    one, two = {"id": 1, "n": 1}, {"id": 2, "n": None}
+    with job_with(tmp_path, deletes="soft") as job:
+        job.batch(source.insert(one), source.insert(one), source.insert(two))
+        job.batch(source.delete(one), source.update({"id": 2, "n": 3}, before=two), source.insert(two))
+        job.batch(source.delete(two))
+        assert sorted((each["id"], each["n"] or 0, each["_deleted"]) for each in job.rows("t")) == [
+            (1, 1, False), (1, 1, True), (2, 0, True), (2, 3, False),
+        ]  # fmt: skip
+
+
 def test_values_that_the_source_left_out_are_those_of_the_table(job: MemoryJob) -> None:
     """TOAST: an update without the large value keeps it, in the batch and over batches."""
     left_out = "__debezium_unavailable_value"
