@@ -387,6 +387,7 @@ class CdcBatches:
             table=work.name,
             fields=tuple(table.schema.fields),
             keys=tuple(table.schema.primary_keys),
+            sequence=table.options.sequence_fields,
             sources=sources,
             bad=BadCount(allowed=self._allowed(work.name)),
             rules=tuple(

@@ -51,6 +51,7 @@ from logstore.format.source.unavailable import columns_of_masks, mask_column
 from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY
+from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind, retracts
 
@@ -129,6 +130,7 @@ class ChangeRows:
     table: str
     fields: tuple[DataField, ...]
     keys: tuple[str, ...]  # () for a table without a key
+    sequence: tuple[str, ...]  # the columns that order rows of a key; (): rows are in the order of their records
     sources: tuple[TableSource, ...]
     bad: BadCount
     has_updates: bool = True  # some may lack values, which rows before them have
@@ -356,6 +358,7 @@ class ChangeRows:
         for name, kind in computed.items():
             made[name] = computed_column(self.settings.computed[name], made, kind)
         arrays, fields = list(made.values()), [pa.field(name, values.type) for name, values in made.items()]
+        self._check_deletes(found.kinds, made, plan)
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
         if self.settings.deletes == SOFT and self.keys:
             codes = kinds.to_numpy(zero_copy_only=False)
@@ -377,6 +380,29 @@ class ChangeRows:
             arrays.append(lacking)
             fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _check_deletes(self, kinds: pa.Array, values: Mapping[str, pa.Array], plan: Mapping[str, str]) -> None:
+        """Refuse deletes that have their key only, where the table orders rows by other columns of the source.
+
+        Null is the oldest of a sequence: such a delete would remove nothing.
+
+        Raises: InvalidInputError.
+        """
+        of_source = [name for name in self.sequence if name in plan.values()]
+        if not of_source or not self.keys or self.settings.deletes == SOFT:
+            return
+        is_bare = pc.equal(kinds, pa.scalar(int(RowKind.DELETE), pa.int8()))
+        for name in {*plan.values()} - {*self.keys}:
+            if name in values:
+                is_bare = pc.and_(is_bare, values[name].is_null())
+        if is_bare.true_count:
+            key = {name: values[name].filter(is_bare)[0].as_py() for name in self.keys}
+            raise InvalidInputError(
+                f"a delete has no value of the table's sequence, and would remove nothing: table={self.table} "
+                f"sequence.field={','.join(self.sequence)} key={key} deletes={is_bare.true_count} "
+                "fix='set REPLICA IDENTITY FULL at the source, or create the table again without sequence.field: "
+                f"changes are applied in their order; then: fluvial cdc resume {self.table}'"
+            )
 
     def _computed(self) -> dict[str, DataType]:
         """The computed columns that the table has, with their types."""

@@ -17,7 +17,7 @@ from engine.cdc.batch import CdcBatches
 from engine.cdc.records import scan
 from engine.cdc.report import TableReport
 from engine.cdc.rules.names import NameRule, Naming
-from engine.cdc.settings import CdcSettings
+from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import CdcTableState, StateFiles
 from engine.kafka.offsets import OffsetRange
 from engine.lineage.lineage import lineage_of
@@ -392,6 +392,22 @@ def test_metadata_columns_and_soft_deletes(tmp_path: Path) -> None:
         (row,) = job.rows("orders")
     assert (row["id"], row["state"], str(row["amount"])) == (1, "new", "9.99")
     assert (row["_lsn"], row["_op"], row["_op_ts"].timestamp(), row["_deleted"]) == (42, "d", 1.0, True)
+
+
+def test_a_delete_that_has_its_key_alone_is_refused_where_a_column_orders_rows(tmp_path: Path) -> None:
+    """Null is the oldest, so that it removed nothing, and no one noticed."""
+    settings = {"t": TableSettings(options={"sequence.field": "n"})}
+    source = SourceTable("t", [int32("id", optional=False), int32("n"), int32("v")])
+    with job_with(tmp_path, tables=settings) as job:
+        job.batch(source.insert({"id": 1, "n": 1, "v": 1}), source.insert({"id": 2, "n": 1, "v": 1}))
+        assert job.batch(source.delete({"id": 2, "n": 1, "v": 1})).tables["t"].parked is None
+        reason = str(job.batch(source.delete({"id": 1, "n": None, "v": None})).tables["t"].parked)
+        assert "sequence.field=n key={'id': 1} deletes=1 fix='set REPLICA IDENTITY FULL" in reason
+        assert [each["id"] for each in job.rows("t")] == [1]
+    with job_with(tmp_path / "soft", tables=settings, deletes="soft") as job:
+        job.batch(source.insert({"id": 1, "n": 1, "v": 1}))
+        job.batch(source.delete({"id": 1, "n": None, "v": None}))
+        assert [(each["n"], each["_deleted"]) for each in job.rows("t")] == [(1, True)]
 
 
 def test_a_deleted_row_without_a_key_stays_once_and_marked(tmp_path: Path) -> None:
