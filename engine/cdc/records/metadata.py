@@ -59,6 +59,7 @@ _MOMENT: Final = DataType(root="TIMESTAMP_LTZ", precision=3)
 _COMPARED: Final = re.compile(r"op\s*=\s*([a-z])")
 _SHORT: Final[Mapping[str, str]] = {"lsn": "source.lsn", "tx": "transaction.id", "ts": "source.ts_ms"}
 _LARGE: Final = frozenset({"CHAR", "VARCHAR", "BINARY", "VARBINARY", "ARRAY", "MAP"})
+_OF_TABLE: Final = frozenset({"source.connector", "source.name", "source.db", "source.schema", "source.table"})
 POSTGRES_CONNECTOR: Final = "postgresql"
 """The name of PostgreSQL's connector."""
 _WHOLE_ROWS: Final = pa.array(["mysql", "mariadb"])
@@ -91,6 +92,11 @@ def metadata_type(expression: str) -> DataType:
     if path.endswith("ts_ms"):
         return _MOMENT
     return _BIGINT if pa.types.is_integer(_arrow_of(path)) else STRING
+
+
+def is_of_table(expression: str) -> bool:
+    """Whether an added column has one value for all changes of a table, or only marks deleted rows."""
+    return expression == DELETED_WHEN or expression in _OF_TABLE
 
 
 def metadata_column(expression: str, meta: pa.StructArray) -> pa.Array:

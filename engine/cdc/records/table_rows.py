@@ -18,6 +18,7 @@ from engine.cdc.records.metadata import (
     POSTGRES_CONNECTOR,
     SEQUENCE,
     SEQUENCE_COLUMN,
+    is_of_table,
     may_lack_values,
     metadata_column,
 )
@@ -35,7 +36,7 @@ from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.rules.repeats import Repeated, RepeatedChanges, stamps_of
 from engine.cdc.rules.widening import has_place_for
-from engine.cdc.settings import SOFT, CdcSettings
+from engine.cdc.settings import COUNT_ROWS, SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
 from engine.runtime.expected_rows import DEAD_LETTER, BrokenRowsError, Expectation, check_broken
@@ -358,6 +359,7 @@ class ChangeRows:
         for name, kind in computed.items():
             made[name] = computed_column(self.settings.computed[name], made, kind)
         arrays, fields = list(made.values()), [pa.field(name, values.type) for name, values in made.items()]
+        self._check_counted(found.kinds)
         self._check_deletes(found.kinds, made, plan)
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
         if self.settings.deletes == SOFT and self.keys:
@@ -381,6 +383,22 @@ class ChangeRows:
             fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
+    def _check_counted(self, kinds: pa.Array) -> None:
+        """Refuse to take back rows of a table without a key that have values of the change which added them.
+
+        Raises: InvalidInputError.
+        """
+        if self.keys or self.settings.without_key != COUNT_ROWS or not retracts(kinds).true_count:
+            return
+        names = [name for name, expression in self.settings.added.items() if not is_of_table(expression)]
+        if names:
+            raise InvalidInputError(
+                f"a row of a table without a key is found by all its values, and these differ from change to change: "
+                f"table={self.table} columns.add={','.join(names)} fix='take them out of columns.add, or set "
+                "without-key: append (each change is a row); stop the writers of the source table, then: "
+                f"fluvial cdc resnapshot {self.table} --drop --writers-stopped'"
+            )
+
     def _check_deletes(self, kinds: pa.Array, values: Mapping[str, pa.Array], plan: Mapping[str, str]) -> None:
         """Refuse deletes that have their key only, where the table orders rows by other columns of the source.
 
@@ -398,10 +416,10 @@ class ChangeRows:
         if is_bare.true_count:
             key = {name: values[name].filter(is_bare)[0].as_py() for name in self.keys}
             raise InvalidInputError(
-                f"a delete has no value of the table's sequence, and would remove nothing: table={self.table} "
-                f"sequence.field={','.join(self.sequence)} key={key} deletes={is_bare.true_count} "
-                "fix='set REPLICA IDENTITY FULL at the source, or create the table again without sequence.field: "
-                f"changes are applied in their order; then: fluvial cdc resume {self.table}'"
+                f"a delete has its key only, and would remove nothing where another column orders rows: "
+                f"table={self.table} sequence.field={','.join(self.sequence)} key={key} deletes={is_bare.true_count} "
+                "fix='take sequence.field out of the options, changes are applied in their order, or set REPLICA "
+                f"IDENTITY FULL at the source; then: fluvial cdc resnapshot {self.table} --drop'"
             )
 
     def _computed(self) -> dict[str, DataType]:

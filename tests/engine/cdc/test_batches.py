@@ -402,12 +402,27 @@ def test_a_delete_that_has_its_key_alone_is_refused_where_a_column_orders_rows(t
         job.batch(source.insert({"id": 1, "n": 1, "v": 1}), source.insert({"id": 2, "n": 1, "v": 1}))
         assert job.batch(source.delete({"id": 2, "n": 1, "v": 1})).tables["t"].parked is None
         reason = str(job.batch(source.delete({"id": 1, "n": None, "v": None})).tables["t"].parked)
-        assert "sequence.field=n key={'id': 1} deletes=1 fix='set REPLICA IDENTITY FULL" in reason
+        assert "sequence.field=n key={'id': 1} deletes=1 fix='take sequence.field out" in reason
         assert [each["id"] for each in job.rows("t")] == [1]
     with job_with(tmp_path / "soft", tables=settings, deletes="soft") as job:
         job.batch(source.insert({"id": 1, "n": 1, "v": 1}))
         job.batch(source.delete({"id": 1, "n": None, "v": None}))
         assert [(each["n"], each["_deleted"]) for each in job.rows("t")] == [(1, True)]
+
+
+@pytest.mark.parametrize("op", ["delete", "update"])
+def test_a_row_without_a_key_that_has_values_of_its_change_is_not_taken_back(tmp_path: Path, op: str) -> None:
+    """It was not found, so that it stayed beside the row that was to take its place."""
+    source, old = SourceTable("t", [int32("id"), int32("n")], key=()), {"id": 1, "n": 1}
+    change = source.delete(old, lsn=2) if op == "delete" else source.update({"id": 1, "n": 2}, before=old, lsn=2)
+    with job_with(tmp_path, added={"_at": "lsn", "_db": "source.db"}) as job:
+        assert job.batch(source.insert(old)).tables["t"].parked is None
+        reason = str(job.batch(change).tables["t"].parked)
+        assert "columns.add=_at fix='take them out of columns.add, or set without-key" in reason
+    with job_with(tmp_path / "of_table", added={"_db": "source.db"}) as job:
+        job.batch(source.insert(old))
+        assert job.batch(change).tables["t"].parked is None
+        assert [each["n"] for each in job.rows("t")] == ([] if op == "delete" else [2])
 
 
 def test_a_deleted_row_without_a_key_stays_once_and_marked(tmp_path: Path) -> None:

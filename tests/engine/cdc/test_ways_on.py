@@ -388,6 +388,27 @@ def test_a_key_column_that_a_rule_leaves_out(tmp_path: Path) -> None:
         check_equal(job, [{"id": 1, "v": 1}])
 
 
+def test_a_delete_that_has_its_key_only_where_another_column_orders_rows(tmp_path: Path) -> None:
+    with memory_job(tmp_path, tables={"t": TableSettings(options={"sequence.field": "v"})}) as job:
+        job.batch(T.insert({"id": 1, "v": 1}), T.insert({"id": 2, "v": 1}))
+        job.batch(T.delete({"id": 1, "v": None}))
+        reason = reason_of(job)
+        do(with_rules(job, tables={}), reason, "resnapshot", Live(T, [{"id": 2, "v": 1}]))
+        check_equal(job, [{"id": 2, "v": 1}])
+
+
+@pytest.mark.parametrize("settings", [{"added": {}}, {"without_key": "append"}])
+def test_a_row_without_a_key_that_has_values_of_its_change(tmp_path: Path, settings: dict[str, Any]) -> None:
+    source = replace(T, key=())
+    with memory_job(tmp_path, added={"_at": "source.lsn"}) as job:
+        job.batch(source.insert({"id": 1, "v": 1}), source.insert({"id": 2, "v": 1}))
+        job.batch(source.delete({"id": 1, "v": 1}))
+        reason = reason_of(job)
+        do(with_rules(job, **settings), reason, "resnapshot", Live(source, [{"id": 2, "v": 1}]))
+        job.batch(source.insert({"id": 3, "v": 1}))
+        assert [each["id"] for each in job.rows("t")] == [2, 3]
+
+
 ENGINE = Path(__file__).parents[3] / "engine" / "cdc"
 TESTS = Path(__file__).parent
 THIS, SEVERAL = "test_ways_on", "test_topics_of_several_partitions"
@@ -422,6 +443,10 @@ WAYS = {
     "the key of the source table has changed": (THIS, "test_a_key_that_has_changed"),
     "a column of the source has the name of one that the job adds":
         (THIS, "test_a_column_with_the_name_of_one_that_the_job_adds"),
+    "a delete has its key only, and would remove nothing where another column orders rows":
+        (THIS, "test_a_delete_that_has_its_key_only_where_another_column_orders_rows"),
+    "a row of a table without a key is found by all its values, and these differ from change to change":
+        (THIS, "test_a_row_without_a_key_that_has_values_of_its_change"),
     "a key column is not in the rows": (THIS, "test_a_key_column_that_a_rule_leaves_out"),
     "a column loses something of the source": (THIS, "test_a_column_that_loses_something"),
     "an update cannot be completed":
