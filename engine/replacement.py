@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
 from engine.log.table_log import default_topic
-from engine.write.turns.repeating import StaleReadError, check_not_stale
+from engine.write.repeating import StaleReadError, check_not_stale
 from filestore.options.log_place import TOPIC_KEY
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField

@@ -13,7 +13,7 @@ from engine.lineage.origins import CommitOrigin as RowOrigin
 from engine.lineage.origins import SourceRead
 from engine.log.bucket_log import PAYLOAD_DIRECTORY
 from engine.spark.writer.staged_rows import STAGING_DIRECTORY
-from engine.write.turns.ticket_queue import TURNS_DIRECTORY
+from engine.write.ticket_queue import TURNS_DIRECTORY
 from filestore.catalog.table_names import PLACE_NOTE, PLACES_DIRECTORY
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.query_run import RUNS_DIRECTORY

@@ -6,7 +6,7 @@ from typing import Final
 
 from engine.drawing.letters import text_width
 from engine.drawing.svg import Canvas
-from engine.runtime.trace.batch_trace import DRIVER, BatchTrace, Span
+from engine.runtime.batch_trace import DRIVER, BatchTrace, Span
 from engine.runtime.units import many_text
 
 _WIDTH: Final = 1000.0

@@ -30,8 +30,8 @@ from engine.kafka.dead_letters import newest_letters
 from engine.kafka.offsets import Offsets, TopicPosition, from_json
 from engine.monitor.lag_report import stream_lags
 from engine.request.writer_options import WriterOptions
-from engine.runtime.trace.batch_trace import BatchTrace, newest_traces
-from engine.runtime.trace.step_file import read_steps
+from engine.runtime.batch_trace import BatchTrace, newest_traces
+from engine.runtime.step_file import read_steps
 from engine.runtime.units import count_text, many_text
 from engine.ui.console import Console
 from engine.ui.parts import (

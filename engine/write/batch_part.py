@@ -25,7 +25,7 @@ from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_parts
 from engine.write.renumber import rewrite_with_higher_numbers, superseded
-from engine.write.turns.ticket_queue import Turn
+from engine.write.ticket_queue import Turn
 from engine.write.unavailable.filling import Filling, Refuse
 from filestore.changelog.untracked import untracked_rows
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard

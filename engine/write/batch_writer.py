@@ -8,7 +8,7 @@
 4. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
 5. One commit makes all files and the log offsets visible.
 
-Each attempt has its turn among the writers of the log, if there is one: see ``turns``.
+Each attempt has its turn among the writers of the log, if there is one: see ``ticket_queue``.
 Where 4 runs is an argument, so that Spark tasks and a plain Python process share this module.
 """
 
@@ -29,8 +29,8 @@ from engine.write.dead_rows import correct_dead_rows
 from engine.write.event_time import watermark_of
 from engine.write.log_sync import LogSync, of_lost_snapshot
 from engine.write.renumber import headrooms, renumbered, superseded
-from engine.write.turns.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
-from engine.write.turns.ticket_queue import Turn
+from engine.write.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
+from engine.write.ticket_queue import Turn
 from filestore.changelog.log_gap import is_sync_user, log_gap
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.guards import published_buckets

@@ -23,7 +23,7 @@ from engine.log.bucket_log import BucketLog, check_not_repeated, check_not_short
 from engine.log.table_log import TableLog, at_newest_log
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.write.dead_rows import correct_dead_rows
-from engine.write.turns.ticket_queue import TicketQueue
+from engine.write.ticket_queue import TicketQueue
 from filestore.changelog.compared_states import Changes
 from filestore.changelog.log_gap import SYNC_USER, LogGap, is_sync_user, log_gap, missing_changes
 from filestore.changelog.snapshot_changes import ChangeSplit, read_changes

@@ -30,8 +30,8 @@ from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import NO_PROPERTIES, BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
 from engine.write.log_sync import follow_overwrite
-from engine.write.turns.repeating import MOST_ATTEMPTS, write_in_turn
-from engine.write.turns.ticket_queue import TicketQueue, Turn, turn_of_job
+from engine.write.repeating import MOST_ATTEMPTS, write_in_turn
+from engine.write.ticket_queue import TicketQueue, Turn, turn_of_job
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult

@@ -27,8 +27,8 @@ from engine.log.table_log import TableLog
 from engine.request.branch_choice import at_branch
 from engine.request.commit_handle import CommitHandle
 from engine.request.writer_options import SINK_KEYS, WriterOptions
+from engine.runtime.step_file import StepFile
 from engine.runtime.steps import Observer, ignore
-from engine.runtime.trace.step_file import StepFile
 from engine.spark_internals.session import JvmError, jvm_query, when_query_ends
 from engine.types.spark_types import as_spelled, cast_frame, fields_of_frame
 from engine.write.batch_writer import NO_PROPERTIES

@@ -17,8 +17,8 @@ from typing import Final
 
 from engine.broker.broker import Broker
 from engine.cdc.records.scan import split_of
-from engine.cdc.survey.findings import SurveyedTable, survey
-from engine.cdc.survey.samples import samples
+from engine.cdc.samples import samples
+from engine.cdc.survey import SurveyedTable, survey
 from engine.cdc.verify.verification import Verified
 from logstore.format.connect_types import LEFT_OUT, LEFT_OUT_IN_TEXT
 from tests.stores.debezium import ChangeSource, MariaDbSource, PostgresSource

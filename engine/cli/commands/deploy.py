@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from engine.catalog import Catalog
-from engine.cdc.survey.findings import survey_json
+from engine.cdc.survey import survey_json
 from engine.cli.commands.survey import (
     AskedTopics,
     from_topics_options,

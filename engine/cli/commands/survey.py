@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 
 from engine.cdc.records.scan import declared_parts, split_of
+from engine.cdc.samples import samples
 from engine.cdc.settings import CdcSettings
-from engine.cdc.survey.findings import Survey, survey, survey_json
-from engine.cdc.survey.samples import samples
+from engine.cdc.survey import Survey, survey, survey_json
 from engine.cli.output import console, print_json, print_table
 from engine.cli.place import Command
 from engine.deploy.cdc_job import informed_settings

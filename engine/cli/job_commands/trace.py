@@ -7,8 +7,8 @@ import click
 from engine.cli.commands.inspect import write_picture
 from engine.cli.output import json_option, print_json, print_table
 from engine.drawing.timeline import ms_text, timeline_svg, totals_of
-from engine.runtime.trace.batch_trace import batch_trace
-from engine.runtime.trace.step_file import read_steps
+from engine.runtime.batch_trace import batch_trace
+from engine.runtime.step_file import read_steps
 from engine.runtime.units import many_text
 
 

@@ -26,7 +26,7 @@ from engine.dialect.scope.results import DONE
 from engine.replacement import Replacement
 from engine.system_tables.names import has_namespace
 from engine.types.spark_types import fields_of_spark
-from engine.write.turns.repeating import StaleReadError
+from engine.write.repeating import StaleReadError
 from filestore.catalog.table_place import without_place
 from filestore.evolution.schema_change import parse_default
 from filestore.evolution.schema_merge import as_nullable

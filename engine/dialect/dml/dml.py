@@ -18,7 +18,7 @@ from engine.dialect.query.query import BoundText, QueryTarget
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import written_table
 from engine.dialect.scope.context import SqlContext
-from engine.write.turns.ticket_queue import NoTurnError
+from engine.write.ticket_queue import NoTurnError
 from lsm.errors import ConflictError
 from lsm.retry import retrying
 

@@ -29,8 +29,8 @@ from engine.spark.write_options import partition_value
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_type
+from engine.write.repeating import StaleReadError
 from engine.write.row_places import FILE_NAME, ROW_NUMBER
-from engine.write.turns.repeating import StaleReadError
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError

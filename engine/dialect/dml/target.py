@@ -32,7 +32,7 @@ from engine.types.spark_types import fields_of_frame
 from engine.types.text_length import TextLengthError
 from engine.write.row_places import commit_deletes, places_of
 from engine.write.schema_evolution import merge_rules
-from engine.write.turns.ticket_queue import turn_of_job
+from engine.write.ticket_queue import turn_of_job
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_change import apply_changes
 from filestore.evolution.schema_merge import MERGE_KEY, merge_changes

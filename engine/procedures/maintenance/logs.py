@@ -11,7 +11,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.table import Table
 from engine.write.log_sync import complete_log, wants_changes
-from engine.write.turns.ticket_queue import TicketQueue
+from engine.write.ticket_queue import TicketQueue
 from filestore.changelog.log_gap import log_gap
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SignLog

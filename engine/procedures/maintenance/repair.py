@@ -15,7 +15,7 @@ from engine.runtime.times import sql_time_text
 from engine.spark.writer.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from engine.versions.branches import replace_main
-from engine.write.turns.ticket_queue import TURNS_DIRECTORY
+from engine.write.ticket_queue import TURNS_DIRECTORY
 from filestore.branch.branches import opened_on_main
 from filestore.branch.main_replacement import interrupted_replacements
 from filestore.branch.merge import interrupted_merges, merge_branch

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from engine.cdc.records.scan import split_of
+from engine.cdc.samples import samples
 from engine.cdc.settings import TableSettings
-from engine.cdc.survey.findings import survey
-from engine.cdc.survey.samples import samples
+from engine.cdc.survey import survey
 from filestore.types.data_types import STRING, DataType
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from tests.support.cdc_job import MemoryJob, memory_job

@@ -8,10 +8,10 @@ import pytest
 
 from engine.cdc.records.scan import split_of
 from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.samples import samples
 from engine.cdc.settings import GENERATED as GENERATED_COLUMN
 from engine.cdc.state import CdcTableState
-from engine.cdc.survey.findings import survey
-from engine.cdc.survey.samples import samples
+from engine.cdc.survey import survey
 from engine.cdc.verify.comparison import paired
 from engine.cdc.verify.database import LiveTable
 from logstore.format.connect_types import TypeRules

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.samples import TopicSample
 from engine.cdc.status import job_status
-from engine.cdc.survey.findings import survey
-from engine.cdc.survey.samples import TopicSample
+from engine.cdc.survey import survey
 from engine.cdc.verify.database import LiveTable, SourceDatabase
 from engine.cdc.verify.verification import Followed, known_sources, verified
 from engine.cli.cdc import ended_code

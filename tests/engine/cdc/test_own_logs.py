@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from engine.cdc.samples import TopicSample
 from engine.cdc.settings import CdcSettings
-from engine.cdc.survey.findings import survey
-from engine.cdc.survey.samples import TopicSample
+from engine.cdc.survey import survey
 from engine.cli.commands.survey import job_text
 from engine.deploy.cdc_job import cdc_of, cdc_settings
 from engine.deploy.config.job_config import parse_job

@@ -8,8 +8,8 @@ import pytest
 from engine.cdc.records.scan import split_of
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.rules.names import SourceTable as Source
-from engine.cdc.survey.findings import survey
-from engine.cdc.survey.samples import samples
+from engine.cdc.samples import samples
+from engine.cdc.survey import survey
 from engine.cdc.verify.database import SourceDatabase
 from engine.deploy.cdc_job import past_values
 from logstore.format.connect_types import TypeRules

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.samples import samples
 from engine.cdc.state import CdcTableState
 from engine.cdc.status import check_known, skipped
-from engine.cdc.survey.samples import samples
 from engine.kafka.dead_letters import OFFSET_HEADER, DeadLetters
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import MemoryJob, memory_job

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from engine.drawing.timeline import bars_svg, minutes_svg, timeline_svg
-from engine.runtime.trace.batch_trace import BatchTrace, Span
+from engine.runtime.batch_trace import BatchTrace, Span
 
 NAME = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</svg><script>alert(1)</script>"

@@ -15,7 +15,7 @@ from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Step, StepEvent
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
-from engine.write.turns.ticket_queue import TURNS_DIRECTORY
+from engine.write.ticket_queue import TURNS_DIRECTORY
 from filestore.snapshot.snapshot import CHANGES_KEY
 from logstore.kafka import topics as topics_module
 from logstore.kafka.topics import LogTopics

@@ -13,7 +13,7 @@ from engine.simulation.history import run_history
 from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention
 from engine.simulation.schedules import PlacedSchedule
-from engine.write.turns.ticket_queue import Turn
+from engine.write.ticket_queue import Turn
 from filestore.commit import snapshot_writer
 from logstore.kafka import clients
 from logstore.kafka.transactions import Transaction

@@ -10,7 +10,7 @@ import pytest
 
 from engine import Catalog
 from engine.cdc.state import CdcTableState, Parked, StateFiles
-from engine.runtime.trace.step_file import TimedStep
+from engine.runtime.step_file import TimedStep
 from engine.table import Table
 from filestore.tag.tags import create_tag
 from tests.stores.chromium import Chromium

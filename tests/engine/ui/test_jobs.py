@@ -16,8 +16,8 @@ from engine.deploy.cdc_job import RunningDatabase
 from engine.deploy.config.operation_config import HealthConfig
 from engine.deploy.pipeline.health import health_of, published_health
 from engine.kafka.dead_letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
+from engine.runtime.step_file import TimedStep
 from engine.runtime.steps import Step
-from engine.runtime.trace.step_file import TimedStep
 from logstore.kafka.clients import ErrorNotes
 from logstore.kafka.topics import LogTopics
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job

@@ -10,8 +10,8 @@ import pytest
 
 from engine.cdc.records import routing
 from engine.cdc.records.routing import route
-from engine.cdc.survey.findings import survey
-from engine.cdc.survey.samples import TopicSample
+from engine.cdc.samples import TopicSample
+from engine.cdc.survey import survey
 from logstore.format.schema_parts import split_payloads
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import Field, Record, SourceTable, int32, text

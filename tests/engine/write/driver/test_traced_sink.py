@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import sink
-from engine.runtime.trace.batch_trace import batch_trace
-from engine.runtime.trace.step_file import read_steps
+from engine.runtime.batch_trace import batch_trace
+from engine.runtime.step_file import read_steps
 from tests.support.warehouses import new_table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from engine.runtime.step_file import TRIGGER, TimedStep
 from engine.runtime.steps import Step
-from engine.runtime.trace.step_file import TRIGGER, TimedStep
 from lsm.errors import InvalidInputError
 
 SPARK: Final = "Spark"

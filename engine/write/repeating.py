@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from engine.write.turns.ticket_queue import TicketQueue, Turn
+from engine.write.ticket_queue import TicketQueue, Turn
 from filestore.commit.table_commit import TableCommit
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.lost_files import SnapshotExpiredError

@@ -12,8 +12,8 @@ from engine.log.log_rows import log_rows
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Step, StepEvent
 from engine.table import Table
+from engine.write.repeating import LostTraceError
 from engine.write.session import LocalRunner, Upkeep, WriteSession
-from engine.write.turns.repeating import LostTraceError
 from filestore.maintenance.snapshot_expiry import expire_snapshots
 from filestore.snapshot.retention import Retention
 from logstore.kafka.environment import serving

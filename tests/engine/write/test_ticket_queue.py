@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from engine.write.turns.ticket_queue import TURNS_DIRECTORY, TicketQueue
+from engine.write.ticket_queue import TURNS_DIRECTORY, TicketQueue
 from filestore.io.file_io import SystemClock
 from filestore.table import FileTable
 from filestore.table_store import TableStore

@@ -25,8 +25,8 @@ from engine.cdc.records.routing import (
 from engine.cdc.rules.names import SourceTable, TableTarget, name_in_table
 from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.rules.widening import has_place_for, wider
+from engine.cdc.samples import TopicSample
 from engine.cdc.settings import GENERATED, REFUSE, SKIP, CdcSettings
-from engine.cdc.survey.samples import TopicSample
 from filestore.types.data_types import data_type_of
 from logstore.format.connect_types import SourceColumn, columns_of_part
 from logstore.format.schema_parts import Split

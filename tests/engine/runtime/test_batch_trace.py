@@ -16,9 +16,9 @@ import pytest
 
 from engine.drawing.timeline import ms_text, ticks_of, timeline_svg, totals_of
 from engine.request.writer_options import NO_OPTIONS
+from engine.runtime.batch_trace import BatchTrace, Span, batch_trace, newest_traces
+from engine.runtime.step_file import TRIGGER, StepFile, TimedStep, read_steps
 from engine.runtime.steps import Step, StepEvent, ignore
-from engine.runtime.trace.batch_trace import BatchTrace, Span, batch_trace, newest_traces
-from engine.runtime.trace.step_file import TRIGGER, StepFile, TimedStep, read_steps
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.pictures import boxes_of, check_words, labels_of

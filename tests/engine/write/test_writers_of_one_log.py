@@ -22,11 +22,11 @@ from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.session import LocalRunner, Upkeep, WriteSession
-from engine.write.turns.ticket_queue import TURNS_DIRECTORY, TicketQueue
+from engine.write.ticket_queue import TURNS_DIRECTORY, TicketQueue
 from filestore.commit.committable import BATCH_IDENTIFIER
 from lsm.errors import ConflictError, CorruptDataError
 from lsm.row_kind import RowKind
-from tests.engine.write.turns import dying_writer
+from tests.engine.write import dying_writer
 from tests.support.logs import log_changes
 from tests.support.warehouses import new_table
 

@@ -12,9 +12,9 @@ import pytest
 
 from engine.cdc.records.scan import declared_parts
 from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.samples import TopicSample
 from engine.cdc.settings import CdcSettings, TableSettings
-from engine.cdc.survey.findings import Survey, SurveyedTable, survey
-from engine.cdc.survey.samples import TopicSample
+from engine.cdc.survey import Survey, SurveyedTable, survey
 from engine.cli.commands.survey import job_text
 from engine.deploy.cdc_job import cdc_of, cdc_settings
 from engine.deploy.config.job_config import parse_job

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.write.turns.ticket_queue import Sighting, Ticket, Verdict, sightings, whose_turn
+from engine.write.ticket_queue import Sighting, Ticket, Verdict, sightings, whose_turn
 
 LEASE_S = 10.0
 

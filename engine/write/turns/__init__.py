@@ -1,1 +1,0 @@
-"""Which of several writers of one log goes next."""
