@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import measure, run_in_child, sized
 from filestore.catalog.catalog import FileCatalog
-from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import compact_buckets
+from filestore.compact.row_order import RowOrder
 from filestore.table import FileTable
 
 WRITTEN = "as written"

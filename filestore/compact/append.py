@@ -11,8 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from filestore.cluster.external_sort import rows_in_order
-from filestore.cluster.row_order import RowOrder
+from filestore.compact.row_order import RowOrder, rows_in_order
 from filestore.compact.task import CompactionTask, TaskFiles, is_small
 from filestore.format.interface import BatchLimit
 from filestore.index.deletion_vector_changes import deleted_row_counts

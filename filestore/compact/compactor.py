@@ -12,7 +12,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from filestore.cluster.row_order import RowOrder
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, replace_compacted
 from filestore.compact.append import check_may_order, concatenate, pick_appended
@@ -20,6 +19,7 @@ from filestore.compact.attempts import attempt, worth_trying
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
 from filestore.compact.old_rows import OldRows, find_old_rows
 from filestore.compact.postpone import distribute
+from filestore.compact.row_order import RowOrder
 from filestore.compact.strategy import compaction_strategy
 from filestore.compact.task import CompactionTask, TaskFiles, is_small
 from filestore.index.deletion_vector_changes import change_index, deleted_row_counts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.cluster.row_order import RowOrder
+from filestore.compact.row_order import RowOrder
 from filestore.datafile.rolling_writer import COMPACT_SOURCE, RollingWriter
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry

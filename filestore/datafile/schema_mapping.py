@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.datafile.shared_maps import plain_map
+from filestore.datafile.shredded_variants import METADATA_PART, TYPED_PART, VALUE_PART, put_together
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import cast_array, floor_clock, keeps_order, literal_value, narrowed, widens
 from filestore.types.data_types import NESTED_ROOTS, VARIANT_ARROW, DataField, DataType, arrow_field, arrow_type, walk
 from filestore.types.nested_arrays import list_of, list_parts, struct_of
-from filestore.variant.shredded import METADATA_PART, TYPED_PART, VALUE_PART, put_together
 from lsm.errors import CorruptDataError, InvalidInputError
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
-from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import compact_buckets
+from filestore.compact.row_order import RowOrder
 from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.iceberg.publication import publish_iceberg
 from filestore.scan.snapshot_files import deletion_indexes

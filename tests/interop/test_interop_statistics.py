@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from filestore.analysis.analysis import analyze
 from filestore.catalog.catalog import FileCatalog
+from filestore.maintenance.table_statistics import analyze
 from tests.peers import TableDefinition
 from tests.peers.agreement import Agreement
 from tests.peers.java_peer import JavaPeer

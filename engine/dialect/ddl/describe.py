@@ -31,7 +31,6 @@ from engine.types.quoting import quoted
 from engine.types.spark_types import described_schema
 from engine.types.text_length import limit_of
 from engine.write.event_time import fixed_delay, local_moment
-from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
 from filestore.datafile.schema_mapping import map_ranges
@@ -40,6 +39,7 @@ from filestore.iceberg.places import iceberg_state
 from filestore.layout.branch_names import SEPARATOR
 from filestore.layout.paths import MAIN_BRANCH, partition_path
 from filestore.maintenance.partitions import path_of
+from filestore.maintenance.table_statistics import statistics_of
 from filestore.manifest.file_ranges import ranges_of
 from filestore.options.parsing import not_valid
 from filestore.options.rules import CHECK_PREFIX

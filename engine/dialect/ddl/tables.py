@@ -36,7 +36,6 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE, texts_table
 from engine.write.log_sync import follow_overwrite
-from filestore.analysis.analysis import analyze
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import (
@@ -50,6 +49,7 @@ from filestore.evolution.schema_change import (
 )
 from filestore.maintenance.partitions import drop_partitions as drop_rows_of
 from filestore.maintenance.partitions import list_partitions
+from filestore.maintenance.table_statistics import analyze
 from filestore.options.parsing import boolean_of
 from filestore.options.rules import CHECK_PREFIX, COMPUTED_PREFIX
 from filestore.options.table_options import TableOptions

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
-from filestore.analysis.analysis import analyze as analyze_files
+from filestore.maintenance.table_statistics import analyze as analyze_files
 from filestore.types.data_types import parse_columns
 
 _COLUMNS: Final = parse_columns(

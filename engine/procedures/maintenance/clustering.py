@@ -7,8 +7,8 @@ import pyarrow as pa
 from engine.procedures.maintenance.compaction import chosen_buckets, columns_of_text
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
-from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import compact_buckets, pick_tasks
+from filestore.compact.row_order import RowOrder
 from filestore.maintenance.partitions import path_of
 from filestore.scan.live_files import LiveFiles
 from filestore.types.data_types import parse_columns

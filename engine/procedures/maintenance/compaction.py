@@ -11,8 +11,8 @@ from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, parse_duration_ms, pattern
 from engine.table import Table
 from filestore.catalog.table_names import all_tables
-from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import CompactionLimits, compact_buckets
+from filestore.compact.row_order import RowOrder
 from filestore.maintenance.partitions import list_partitions, partition_predicate, path_of, select_partitions
 from filestore.scan.live_files import BucketKey
 from filestore.table_store import TableStore

@@ -10,7 +10,7 @@ import pyarrow as pa
 from engine.read.batch_plan import BatchPlan
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark_internals.catalog import SparkInside
-from filestore.analysis.analysis import TableStatistics, statistics_of
+from filestore.maintenance.table_statistics import TableStatistics, statistics_of
 from filestore.types.data_types import TIMESTAMP_ROOTS, DataType
 from lsm.errors import CorruptDataError, UnavailableError
 

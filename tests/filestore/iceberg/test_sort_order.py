@@ -11,8 +11,8 @@ from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import compact_buckets
+from filestore.compact.row_order import RowOrder
 from filestore.evolution.schema_change import RenameColumn
 from filestore.table import FileTable
 from tests.support.iceberg import iceberg_rows, opened, own_rows

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog
 from engine.spark.catalog.statistics import bound_value
-from filestore.analysis.analysis import analyze
+from filestore.maintenance.table_statistics import analyze
 from filestore.types.data_types import parse_data_type
 
 UNKNOWN = 2**63 - 1

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
 
-from filestore.variant.shredded import put_together
+from filestore.datafile.shredded_variants import put_together
 from lsm.errors import CorruptDataError, InvalidInputError
 
 Ids = Mapping[str, int]

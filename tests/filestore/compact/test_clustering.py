@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from engine import Catalog, procedures
 from filestore.changelog.snapshot_changes import plan_changes
-from filestore.cluster.external_sort import rows_in_order
-from filestore.cluster.row_order import OrderStrategy, RowOrder
 from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import compact_buckets, pick_tasks, run_task
+from filestore.compact.row_order import OrderStrategy, RowOrder, rows_in_order
 from filestore.compact.task import CompactionTask
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Catalog, procedures, sql
-from filestore.analysis.analysis import DistinctCount, analyze, statistics_of
 from filestore.changelog.snapshot_changes import plan_changes
 from filestore.evolution.schema_change import AddColumn
 from filestore.hashing.xxhash import wang
 from filestore.maintenance.orphans import find_orphans
+from filestore.maintenance.table_statistics import DistinctCount, analyze, statistics_of
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table import FileTable
 from filestore.types.data_types import DataType

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from filestore.cluster.row_order import hilbert_places, z_places
+from filestore.compact.row_order import hilbert_places, z_places
 from lsm.keys.words import WordArray
 
 

@@ -1,1 +1,0 @@
-"""Statistics of a table's columns for planners, in Paimon's form."""

@@ -1,1 +1,0 @@
-"""Values of the type VARIANT: their encoding, and putting together those whose parts are columns."""
