@@ -73,6 +73,13 @@ class Truncates(Enum):
     EMIT = "emit"  # a row of kind -T without values; rows before it may be left out
 
 
+class PartialDeletes(Enum):
+    """What becomes of a delete whose row has only its key, as PostgreSQL logs it by default."""
+
+    KEEP = "keep"
+    FAIL = "fail"
+
+
 class NewTypes(Enum):
     """Which other types of a known column stop the query, so that a restart with them takes the values."""
 
@@ -171,6 +178,13 @@ class SourceValues(OptionValues):
         "Truncate events: fail, or emit a row of kind -T for the sink.",
         ROWS,
     )
+    partial_deletes = Option(
+        "partial-deletes",
+        member(PartialDeletes),
+        PartialDeletes.KEEP,
+        "Deletes whose row has only its key: keep, or fail where a table needs the values.",
+        ROWS,
+    )
     on_bad_record = Option(
         "on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.", ROWS
     )
@@ -209,6 +223,7 @@ class KafkaSourceOptions:
     unavailable_values: UnavailableValues | None = None  # None: as the columns say
     placeholder: str = UNAVAILABLE_VALUE
     truncates: Truncates = Truncates.FAIL
+    partial_deletes: PartialDeletes = PartialDeletes.KEEP
 
     @property
     def starts_at_latest(self) -> bool:
@@ -253,6 +268,7 @@ class KafkaSourceOptions:
             unavailable_values=given.unavailable_values,
             placeholder=given.placeholder,
             truncates=given.truncates,
+            partial_deletes=given.partial_deletes,
         )
 
 

@@ -101,6 +101,20 @@ def resets_on_delete(options: TableOptions) -> bool:
     return options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
 
 
+def needs_deleted_values(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether a delete needs more of its row than the key: else it removes nothing, or takes nothing back.
+
+    Null is the oldest of a sequence, and the least of a sum.
+    """
+    if options.row_counts:
+        return True
+    if options.ignore_delete or options.merge_engine == "first-row":
+        return False
+    if {*options.sequence_fields} - {*schema.primary_keys} or options.sequence_groups():
+        return True
+    return options.merge_engine == "aggregation" and not options.aggregation_remove_record_on_delete
+
+
 def has_whole_rows(options: TableOptions) -> bool:
     """Whether a row above level 0 is all that its key was below: its rows on higher levels do not count any longer.
 

@@ -6,6 +6,7 @@ becomes ``-D``. The tombstone that follows a delete is redundant. A truncate is 
 Source: Debezium documentation "Data change events", "Tombstone events", "Temporal types", "Decimal types".
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -17,17 +18,23 @@ import pyarrow.compute as pc
 from logstore.format.connect_types import row_part
 from logstore.format.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
 from logstore.format.schema_parts import Payloads, Split, split_payloads
-from logstore.format.source.column_values import ColumnPlan, row_plan
+from logstore.format.source.column_values import ColumnPlan, part_fields, row_plan
 from logstore.format.source.old_keys import header_part
 from logstore.format.source.ranges import OutOfRange, Refusal
-from logstore.format.source.unavailable import UNAVAILABLE_VALUE, mask_column, placeholders, without
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE, is_blank, mask_column, placeholders, without
 from logstore.json.arrow_bytes import as_binary, flags, gathered, rows_where
 from logstore.json.decoding import decode_objects
-from logstore.json.reading import UNITS_PER_DAY, BadRecord, reading_of
+from logstore.json.reading import UNITS_PER_DAY, BadRecord, UnreadableError, parsed, reading_of
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
+PartialDeletes = Literal["keep", "null", "fail"]
+"""What becomes of a delete whose row has only its key: it stays as written, gets null for the rest, or is bad."""
+_KEY_ONLY: Final = (
+    "a delete has only its key, and the values of its row are needed "
+    "fix='set REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL), or partial-deletes=keep'"
+)
 _NO_OLD_KEY: Final = "an update changed the key and left values out, and the old key, whose row has them, is not known"
 GUESS: Final = "?"
 """Behind a unit that was derived from a column's type."""
@@ -64,6 +71,7 @@ def decode_envelopes(
     unavailable_values: Literal["fail", "keep"] = "fail",
     placeholder: str = UNAVAILABLE_VALUE,
     with_truncates: bool = False,
+    partial_deletes: PartialDeletes = "keep",
 ) -> DecodedChanges:
     """Decode change events with and without Connect's schema part (they may be mixed).
 
@@ -96,6 +104,8 @@ def decode_envelopes(
             without an old key and deletes have none: there the placeholder is a text like any other.
         placeholder: the connector's ``unavailable.value.placeholder``.
         with_truncates: truncate events are listed in ``truncates``; else they are bad records.
+        partial_deletes: what becomes of a delete whose row has only its key, see ``is_blank``. It is known by the
+            record's key, or by ``key_names``; without either, only a delete that has no row is known for one.
 
     Raises:
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
@@ -111,10 +121,11 @@ def decode_envelopes(
         key_split=key_split or split,
         out_of_range=out_of_range,
         placeholder=placeholder,
+        partial_deletes=partial_deletes,
     )
     has_old_key = None if old_keys is None or old_keys.null_count == len(old_keys) else flags(old_keys.is_valid())
     events, tombstones = _read_events(
-        values, table, has_old_key, with_update_before=with_update_before, takes_truncates=with_truncates
+        values, keys, table, has_old_key, with_update_before=with_update_before, takes_truncates=with_truncates
     )
     moved, unknown = None, list[BadRecord]()
     if has_old_key is not None and unavailable_values == "keep":
@@ -126,8 +137,11 @@ def decode_envelopes(
     bad += lacking
     without_row = events.indices[(events.kinds == RowKind.DELETE) & flags(events.before.is_null())]
     if keys is not None and key_names:
-        deleted = events.indices[events.kinds == RowKind.DELETE]
-        keyed, bad_keys = _key_rows(keys, np.union1d(without_row, _lone(tombstones, deleted, keys)), table)
+        lone = _lone(tombstones, events.indices[events.kinds == RowKind.DELETE], keys)
+        if partial_deletes == "fail":
+            bad += [BadRecord(index=int(each), reason=_KEY_ONLY) for each in lone]
+            lone = lone[:0]
+        keyed, bad_keys = _key_rows(keys, np.union1d(without_row, lone), table)
         parts.append(keyed)
         bad += bad_keys
     bad.sort(key=lambda record: record.index)
@@ -148,6 +162,7 @@ class _Target:
     key_split: Split
     out_of_range: OutOfRange
     placeholder: str
+    partial_deletes: PartialDeletes
 
     def plan(self, columns: pa.Schema, part: Mapping[str, Any] | None) -> ColumnPlan:
         """How rows of these columns are read; what the schema part says comes before what the caller says.
@@ -189,7 +204,13 @@ def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: M
 
 
 def _read_events(
-    values: pa.Array, table: _Target, has_old_key: BoolArray | None, *, with_update_before: bool, takes_truncates: bool
+    values: pa.Array,
+    keys: pa.Array | None,
+    table: _Target,
+    has_old_key: BoolArray | None,
+    *,
+    with_update_before: bool,
+    takes_truncates: bool,
 ) -> tuple[Envelopes, IndexArray]:
     """The events in record order, and the indices of the tombstones."""
     is_tombstone = flags(values.is_null())
@@ -213,14 +234,80 @@ def _read_events(
             rows_where(group.texts, ~is_empty),
             plan.reading,
             needs_before=with_update_before,
-            allows_keyed_delete=bool(table.key_names),
+            allows_keyed_delete=bool(table.key_names) and table.partial_deletes != "fail",
             takes_truncates=takes_truncates,
         )
         have = None if has_old_key is None else has_old_key[record_indices][indices]
         events = converted(without_placeholders(events, table.placeholder, have), plan)
+        if table.partial_deletes != "keep":
+            own = None if keys is None else keys.take(pa.array(record_indices[indices]))
+            events = _without_partial(events, own, table, _defaults(row_part(group.schema_part), plan))
         found.append(at(events, indices))
     merged = in_record_order(found)
     return at(merged, record_indices), np.flatnonzero(is_tombstone)
+
+
+def _defaults(part: Mapping[str, Any] | None, plan: ColumnPlan) -> pa.StructArray | None:
+    """(1,) the defaults that the schema part has, as a row; None: it has none, or there is none."""
+    named = {each.get("field"): each["default"] for each in part_fields(part) if each.get("default") is not None}
+    rows = decode_objects(pa.array([json.dumps(named).encode()]), plan.reading).rows if named else ()
+    return plan.converted(rows).values if len(rows) else None
+
+
+def _without_partial(
+    events: Envelopes, keys: pa.Array | None, table: _Target, defaults: pa.StructArray | None
+) -> Envelopes:
+    """The events without what stands in deletes for values that were not logged, or without these deletes.
+
+    Args:
+        events: with rows in the types of the columns.
+        keys: (records,) of the records.
+        table: says which of both.
+        defaults: of the columns.
+    """
+    places = np.flatnonzero((events.kinds == RowKind.DELETE) & flags(events.before.is_valid()))
+    if not places.size:
+        return events
+    names = table.schema.names
+    rows = events.before.take(pa.array(places)).flatten()
+    known = [None] * len(names) if defaults is None else defaults.flatten()
+    blank = dict(zip(names, map(is_blank, rows, known), strict=True))
+    is_partial = np.zeros(len(events.kinds), bool)
+    lacks = {name: np.zeros(len(events.kinds), bool) for name in names}
+    for part, key_names in _names_of_keys(keys, events.indices[places], table):
+        rest = [name for name in names if name not in key_names]
+        here = np.logical_and.reduce([blank[name][part] for name in rest]) if rest and key_names else False
+        is_partial[places[part]] = here
+        for name in rest:
+            lacks[name][places[part]] = here
+    if not is_partial.any():
+        return events
+    if table.partial_deletes == "fail":
+        bad = [BadRecord(index=int(each), reason=_KEY_ONLY) for each in events.indices[is_partial]]
+        kept = _kept(events, ~is_partial)
+        return replace(kept, bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)))
+    columns = [without(each, lacks[name]) for name, each in zip(names, events.before.flatten(), strict=True)]
+    missing = events.before.is_null() if events.before.null_count else None
+    return replace(events, before=pa.StructArray.from_arrays(columns, fields=list(events.before.type), mask=missing))
+
+
+def _names_of_keys(keys: pa.Array | None, indices: IndexArray, table: _Target) -> list[tuple[IndexArray, list[str]]]:
+    """Places in ``indices``, which are of records, and the columns of the keys of these records."""
+    if table.key_names:
+        return [(np.arange(len(indices)), list(table.key_names))]
+    if keys is None:
+        return []
+    own = keys.take(pa.array(indices))
+    is_there = np.flatnonzero(flags(own.is_valid()))
+    found = []
+    for group in table.key_split(own.drop_null())[0] if is_there.size else ():
+        try:
+            key = parsed(group.texts[0].as_py().decode())
+        except (UnreadableError, UnicodeDecodeError):
+            continue
+        if isinstance(key, dict):
+            found.append((is_there[group.indices], [name for name in key if name in table.schema.names]))
+    return found
 
 
 def _no_rows(schema: pa.Schema) -> pa.StructArray:

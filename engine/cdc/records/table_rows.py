@@ -283,6 +283,7 @@ class ChangeRows:
             out_of_range=self.settings.types.out_of_range,
             unavailable_values=self.settings.unavailable_values,
             placeholder=self.settings.placeholder,
+            partial_deletes="null",
         )
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}

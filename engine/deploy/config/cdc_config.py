@@ -35,6 +35,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "new-types": "set schema-changes: {widen: ..., retype: ...}",
     "out-of-range": "set types: {out-of-range: ...}",
     "unavailable-values": "set unavailable-values of the database",
+    "partial-deletes": "leave it out: such a delete is refused where its table needs the values",
     "truncates": "set schema-changes: {truncate: ...}",
     "on-bad-record": "set dead-letters of the database to a topic, or leave it out",
     "dead-letter.topic": "set dead-letters of the database",

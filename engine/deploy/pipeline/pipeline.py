@@ -132,10 +132,11 @@ class RunningPipeline:
             declared = () if described is None else tuple(described.columns)
             grown = grown_fields(pipeline, self._tables, source, failed=self._failed, declared=declared)
             rules = growth_rules(pipeline, self._tables)
-            spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown, rules=rules)
+            schemas = [table.schema for table in self._tables]
+            spec = source_spec(self._job, pipeline, schemas, grown=grown, rules=rules)
             steps = [*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)]
             queries = [step.sql for step in steps if step.sql is not None]
-            check_whole_changes(spec, queries, [table.schema for table in self._tables])
+            check_whole_changes(spec, queries, schemas)
             frame = transformed(source_frame(spark, spec, checkpoint), pipeline.transform, pipeline=self.name)
             for target in write.targets:  # Spark checks queries now, not in the first micro-batch
                 transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)

@@ -11,7 +11,14 @@ from engine.checkpoint.admission import CHECKPOINT
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
-from engine.kafka.options import KafkaSourceOptions, NewTypes, Truncates, UnavailableValues, ValueFormat
+from engine.kafka.options import (
+    KafkaSourceOptions,
+    NewTypes,
+    PartialDeletes,
+    Truncates,
+    UnavailableValues,
+    ValueFormat,
+)
 from engine.kafka.source import KafkaSource
 from engine.request.read_keys import STREAM_KEYS
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
@@ -22,6 +29,7 @@ from filestore.evolution.schema_merge import MergeRules
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.log_login import login_of
 from filestore.options.table.groups import POSTPONE_BUCKET
+from filestore.schema.merge_engine import needs_deleted_values
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, walk
 from logstore.format.debezium import GUESS
@@ -36,9 +44,11 @@ _KEY_COLUMNS: Final = "key.columns"
 _UNAVAILABLE: Final = "unavailable-values"
 _TRUNCATES: Final = "truncates"
 _UPDATE_BEFORE: Final = "update-before"
+_PARTIAL_DELETES: Final = "partial-deletes"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
 _TIME_SWITCH: Final = "spark.sql.timeType.enabled"
+_KEYED_DELETES: Final = frozenset({"json", "avro"})  # formats of logs whose deletes have no value
 _SUMMING: Final = frozenset({"sum", "count", "product", "collect", "listagg"})
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
@@ -131,7 +141,7 @@ def _check_times(config: JobConfig, pipeline: PipelineConfig) -> None:
 def source_spec(
     config: JobConfig,
     pipeline: PipelineConfig,
-    target: TableSchema,
+    targets: Sequence[TableSchema],
     *,
     grown: Sequence[DataField] | None = None,
     rules: MergeRules | None = None,
@@ -141,11 +151,11 @@ def source_spec(
     Args:
         config: the job.
         pipeline: a pipeline of the job.
-        target: schema of the first table, for a source without columns of its own.
+        targets: schemas of the tables; a source without columns of its own has those of the first.
         grown: the table's columns, with the source's new ones added, see ``pipeline``.
         rules: by which they grow.
     """
-    source, options = pipeline.source, source_options(config, pipeline)
+    source, options, target = pipeline.source, source_options(config, pipeline), targets[0]
     fields = data_fields_of(source.columns) if source.columns else target.fields if grown is None else grown
     if grown is not None:
         options.setdefault("new-fields", "fail")
@@ -162,8 +172,10 @@ def source_spec(
     names = {field.name for field in fields}
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
-    if target.table_options.row_counts and value_format in _DEBEZIUM:
-        options.setdefault(_UPDATE_BEFORE, "true")  # without a key, a row is deleted by its values
+    if value_format in _DEBEZIUM and any(each.table_options.row_counts or [*_sums_of(each)] for each in targets):
+        options.setdefault(_UPDATE_BEFORE, "true")  # the old row is deleted by its values, or taken out of the sum
+    if value_format in _DEBEZIUM and any(map(_needs_deleted_values, targets)):
+        options.setdefault(_PARTIAL_DELETES, PartialDeletes.FAIL.value)
     guessed = {name: f"{unit}{GUESS}" for name, unit in _epoch_units(fields).items()}
     units = {**guessed, **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:
@@ -210,7 +222,7 @@ def _is_direct(pipeline: PipelineConfig) -> bool:
 
 
 def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Sequence[TableSchema]) -> None:
-    """Refuse sums and counts of changes that lack what they replace.
+    """Refuse sums, counts and sequences of changes that lack what they replace.
 
     Args:
         spec: of the pipeline's source.
@@ -218,23 +230,40 @@ def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Seque
         targets: schemas of the tables.
 
     Raises:
-        InvalidInputError: the source is a table with a key whose log has upserts, a query or a table sums its rows up,
-            and the source's options do not say that this is meant.
+        InvalidInputError: the source is a table with a key whose log has upserts, or a topic of Debezium's, a query or
+            a table sums its rows up, or needs the values of deleted rows that the log does not have, and the source's
+            options do not say that this is meant.
     """
-    if spec.format != FLUVIAL_FORMAT:
-        return
     by = next((f"query='{each}'" for each in queries if _sums_up(each)), None)
+    if by is not None and spec.options.get(_VALUE_FORMAT) in _DEBEZIUM and _UPDATE_BEFORE not in spec.options:
+        raise InvalidInputError(
+            f"an update comes without the row that it replaces, so sums count it twice: {by} fix='set "
+            f"{_UPDATE_BEFORE}=true among the options of the source, and subtract the rows of kind -U and -D; or "
+            f"{_UPDATE_BEFORE}=false where the rows are summed up by key, each once'"
+        )
     by = by or next((f"function={each}" for target in targets for each in _sums_of(target)), None)
-    if by is None:
+    if spec.format != FLUVIAL_FORMAT or (by is None and not any(map(_needs_deleted_values, targets))):
         return
     read = ReadOptions.parse(spec.options, STREAM_KEYS)
-    stream = stream_options(read, read.spark_schema())
-    if stream.lacks_replaced_rows and not read.table.options.log_scan_remove_normalize:
+    stream, options = stream_options(read, read.spark_schema()), read.table.options
+    if not stream.lacks_replaced_rows or options.log_scan_remove_normalize:
+        return
+    if by is not None:
         raise InvalidInputError(
             f"an update comes without the row that it replaces, so sums count it twice: source={read.table.name} {by} "
             "fix='set log.scan.normalize=true among the options of the source, or log.scan.remove-normalize=true where "
             "the rows are summed up by key, each once'"
         )
+    if options.log_format in _KEYED_DELETES:
+        raise InvalidInputError(
+            f"a delete comes with its key only, and would remove nothing: source={read.table.name} "
+            f"log.format={options.log_format} fix='set log.scan.normalize=true among the options of the source, or "
+            "log.scan.remove-normalize=true where no row is deleted'"
+        )
+
+
+def _needs_deleted_values(target: TableSchema) -> bool:
+    return needs_deleted_values(target, target.table_options)
 
 
 def _sums_up(sql: str) -> bool:
@@ -254,7 +283,7 @@ def _sums_up(sql: str) -> bool:
 def _sums_of(target: TableSchema) -> Iterator[str]:
     """The functions by which a table sums the rows of a key up."""
     options = target.table_options
-    if options.merge_engine == "aggregation":
+    if options.merge_engine == "aggregation" and not (options.ignore_delete or options.ignore_update_before):
         default = options.fields_default_aggregate_function
         named = (target.options.get(f"fields.{name}.aggregate-function", default) for name in target.column_names)
         yield from sorted({each for each in named if each in _SUMMING})

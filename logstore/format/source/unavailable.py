@@ -5,6 +5,9 @@ type of the column: as text, as its bytes, as an array of the one text, as an ar
 array of the one UUID that Java makes of its bytes (version 3), as a map of the text to itself, or as the text of that
 map (``hstore.handling.mode=json``). For other columns it writes null, see ``has_placeholder``.
 
+PostgreSQL logs only the key of a row that is deleted, unless the table has REPLICA IDENTITY FULL. Debezium then writes
+null for the other columns, and for NOT NULL columns their default or the zero of their type, see ``is_blank``.
+
 A placeholder is bytes: those of the setting's text, or the ones that it has behind ``hex:``. As text they are decoded
 as UTF-8, and what is no character becomes U+FFFD; the numbers of bytes are signed.
 
@@ -147,6 +150,32 @@ def columns_of_masks(marks: pa.Array | pa.ChunkedArray) -> dict[str, BoolArray]:
     return masks
 
 
+def is_blank(values: pa.Array, default: pa.Array | None = None) -> BoolArray:
+    """(n,) whether each value is null, or what stands in a NOT NULL column for a value that was not logged.
+
+    Args:
+        values: of a column, in its type.
+        default: (1,) what the schema part says of the column; None: it has no default, which the zero of a type stands
+            for: 0, false, no text, 1970-01-01, no elements.
+    """
+    kind, is_null = values.type, flags(values.is_null())
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        is_zero = np.diff(np.asarray(values.offsets)) == 0
+    elif pa.types.is_struct(kind):
+        is_zero = np.logical_and.reduce([is_blank(each) for each in values.flatten()], axis=0)
+    elif pa.types.is_string(kind):
+        is_zero = flags(pc.match_substring_regex(values, _ZERO_TEXT))
+    elif pa.types.is_binary(kind):
+        is_zero = flags(pc.match_substring_regex(values, _ZERO_BYTES))
+    else:
+        is_zero = flags(pc.equal(values, pa.scalar(False if pa.types.is_boolean(kind) else 0, kind)))
+    is_default = is_null
+    if default is not None and default[0].is_valid and not pa.types.is_nested(kind):
+        is_default = flags(pc.equal(values, default[0]))
+    found: BoolArray = is_null | is_zero | is_default
+    return found
+
+
 def without(values: pa.Array, mask: BoolArray) -> pa.Array:
     """The values, null where the mask is true."""
     return values.take(pa.array(np.arange(len(values)), mask=mask)) if mask.any() else values
@@ -189,6 +218,9 @@ def _maps(values: pa.MapArray, content: bytes, text: str) -> BoolArray:
     return found
 
 
+_ZERO_TEXT: Final = r"^(1970-01-01)?[0:.,+\-TZPYMDHS{}\[\] ]*$"
+"""Zeros of numbers, times and intervals, and what holds nothing, in what the connector writes as a text."""
+_ZERO_BYTES: Final = r"^\x00*$"
 _NO_BYTE: Final = 1 << 8
 _HEX: Final = re.compile("([0-9a-fA-F]{2})+")
 _ESCAPE: Final = re.compile(r"\\u([0-9a-f]{4})")

@@ -9,6 +9,7 @@ from engine.cdc.records.scan import split_of
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.rules.names import SourceTable as Source
 from engine.cdc.samples import samples
+from engine.cdc.settings import TableSettings
 from engine.cdc.survey import survey
 from engine.cdc.verify.database import SourceDatabase
 from engine.deploy.cdc_job import past_values
@@ -69,6 +70,45 @@ def test_large_values_that_an_update_left_alone(postgres_source: ChangeSource, t
         postgres_source.execute(statement)
         follower.catch_up()
         assert follower.differences() == {}, statement
+
+
+def test_a_row_that_is_deleted_softly_keeps_values_that_are_not_null(
+    postgres_source: ChangeSource, tmp_path: Path
+) -> None:
+    """PostgreSQL logs the key of a deleted row; the connector writes zeros and defaults for columns that are NOT NULL.
+
+    Where a column of them orders rows, such a delete waits: its zero is older than the row.
+    """
+    columns = (
+        "id int PRIMARY KEY, a int NOT NULL, t text NOT NULL, u timestamptz NOT NULL, d numeric(9,2) NOT NULL "
+        "DEFAULT 7, n int, b bool NOT NULL, j jsonb NOT NULL, f float8 NOT NULL, e date NOT NULL, k uuid NOT NULL, "
+        "y bytea NOT NULL, l int[] NOT NULL, i interval NOT NULL, c time NOT NULL, z timetz NOT NULL, "
+        "m numeric NOT NULL, g bit(3) NOT NULL, s timestamp NOT NULL, w inet NOT NULL, r real NOT NULL"
+    )
+    values = (
+        "5, 'x', '2024-01-02 03:04:05Z', 3, NULL, true, '{\"a\": 1}', 1.5, '2024-01-02', "
+        "'719c9828-997b-4bea-8755-fd8d79907542', 'abc', '{1}', '1 day', '01:02:03', '01:02:03Z', 12.34, B'101', "
+        "'2024-01-02 03:04:05', '10.0.0.1', 2.5"
+    )
+    tables = ("kept", "seq")
+    for name in tables:
+        postgres_source.execute(f"CREATE TABLE {name} ({columns})", f"INSERT INTO {name} VALUES (1, {values})")
+    postgres_source.start()
+    follower = Follower(postgres_source, tmp_path / "soft", deletes="soft")
+    ordered = Follower(
+        postgres_source, tmp_path / "hard", tables={"seq": TableSettings(options={"sequence.field": "u"})}
+    )
+    follower.catch_up()
+    ordered.catch_up()
+    before = follower.catalog.table("shop.kept").read().to_arrow().to_pylist()
+    for name in tables:
+        postgres_source.execute(f"DELETE FROM {name}")
+    follower.catch_up()
+    assert follower.catalog.table("shop.kept").read().to_arrow().to_pylist() == [before[0] | {"_deleted": True}]
+    reports = ordered.catch_up().tables
+    assert "sequence.field=u key={'id': 1} deletes=1" in str(reports["seq"].parked)
+    assert reports["kept"].parked is None
+    assert ordered.catalog.table("shop.kept").read().to_arrow().num_rows == 0
 
 
 def test_keys_that_move_and_rows_without_keys(postgres_source: ChangeSource, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def spec(
     check_job(config)
     wanted = config.tables["db.t"]
     schema = new_schema(job_fields(wanted), primary_key=key, options=wanted.options, time_ms=0)
-    return source_spec(config, config.pipelines[0], seen_schema(schema))
+    return source_spec(config, config.pipelines[0], [seen_schema(schema)])
 
 
 def columns(found: SourceSpec) -> str | None:
@@ -71,6 +71,44 @@ def test_a_table_that_counts_rows_is_told_what_an_update_replaces(
     options = {"subscribe": "t", "value.format": value_format, **given}
     found = spec({"options": options}, key=(), table={"row-counts": "true"})
     assert found.options.get("update-before") == expected
+
+
+SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "before", "deletes"),
+    [
+        ({}, {}, None, None),
+        ({"sequence.field": "v"}, {}, None, "fail"),
+        ({"sequence.field": "v"}, {"partial-deletes": "keep"}, None, "keep"),
+        ({"sequence.field": "v", "ignore-delete": "true"}, {}, None, None),
+        (SUM, {}, "true", "fail"),
+        (SUM, {"update-before": "false"}, "false", "fail"),
+        (SUM | {"aggregation.remove-record-on-delete": "true"}, {}, "true", None),
+        (SUM | {"ignore-delete": "true"}, {}, None, None),
+        (SUM | {"ignore-update-before": "true"}, {}, None, "fail"),
+        (SUM | {"fields.v.aggregate-function": "max"}, {}, None, "fail"),
+        ({"merge-engine": "first-row", "ignore-delete": "true"}, {}, None, None),
+    ],
+)
+def test_a_table_that_takes_values_back_gets_the_old_row_of_each_change(
+    table: dict[str, str], given: dict[str, str], before: str | None, deletes: str | None
+) -> None:
+    """A sum counted an update twice, and a delete that has only its key removed nothing, both in silence."""
+    found = spec({"options": {"subscribe": "t", "value.format": "debezium-json", **given}}, table=table).options
+    assert (found.get("update-before"), found.get("partial-deletes")) == (before, deletes)
+
+
+def test_a_query_that_sums_changes_of_debezium_says_what_becomes_of_old_rows() -> None:
+    options = {"subscribe": "t", "value.format": "debezium-json"}
+    found = spec({"options": options})
+    with pytest.raises(InvalidInputError, match="set update-before=true among the options of the source"):
+        check_whole_changes(found, [SUMS], [])
+    for word in ("true", "false"):
+        check_whole_changes(spec({"options": {**options, "update-before": word}}), [SUMS], [])
+    check_whole_changes(found, [BY_KEY, WINDOW], [])
+    check_whole_changes(spec({"options": {**options, "value.format": "json"}}), [SUMS], [])
 
 
 @pytest.mark.parametrize(
@@ -279,3 +317,32 @@ def test_sums_of_changes_without_what_they_replace_are_refused(
             check_whole_changes(source, queries, [target])
     else:
         check_whole_changes(source, queries, [target])
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "target", "is_refused"),
+    [
+        (UPSERTS | {"log.format": "json"}, {}, {"sequence.field": "v"}, True),
+        (UPSERTS | {"log.format": "avro"}, {}, {"sequence.field": "v"}, True),
+        (UPSERTS | {"log.format": "json"}, {"log.scan.normalize": "true"}, {"sequence.field": "v"}, False),
+        (UPSERTS | {"log.format": "json"}, {"log.scan.remove-normalize": "true"}, {"sequence.field": "v"}, False),
+        (UPSERTS | {"log.format": "json"}, {}, {}, False),
+        (UPSERTS, {}, {"sequence.field": "v"}, False),  # deletes have the row that was written
+        (EXACT | {"log.format": "debezium-avro"}, {}, {"sequence.field": "v"}, False),
+    ],
+)
+def test_deletes_of_a_log_without_values_do_not_go_where_values_order_rows(
+    tmp_path: Path, table: dict[str, str], given: dict[str, str], target: dict[str, str], is_refused: bool
+) -> None:
+    """Null is the oldest of a sequence: the row stayed, in silence."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    registry = {"log.schema-registry.url": "http://r:1"} if "avro" in table.get("log.format", "") else {}
+    FileCatalog(str(tmp_path)).create_table("d.s", schema, primary_key=["id"], options=table | registry)
+    place = {"warehouse": str(tmp_path), "table": "d.s", "read.changelog": "true"}
+    source = SourceSpec(format="fluvial", options=place | given, schema=None)
+    into = new_schema(schema, primary_key=["id"], options=target, time_ms=0)
+    if is_refused:
+        with pytest.raises(InvalidInputError, match=r"a delete comes with its key only.*log\.scan\.normalize=true"):
+            check_whole_changes(source, [], [into])
+    else:
+        check_whole_changes(source, [], [into])
