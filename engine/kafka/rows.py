@@ -13,7 +13,7 @@ from engine.kafka.options import KafkaSourceOptions, OnNewFields, PartialDeletes
 from engine.kafka.source_columns import column_name, in_source, with_known_columns
 from engine.types.rows import ROW_KIND_COLUMN, TRUNCATE_KIND, UNAVAILABLE_COLUMN
 from logstore.format.avro_payloads import AvroPayloads
-from logstore.format.debezium import DecodedChanges, decode_envelopes
+from logstore.format.debezium import KEY_ONLY, DecodedChanges, decode_envelopes
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.old_keys import with_old_keys
@@ -151,7 +151,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
         )
 
     def plain_rows(keys: pa.Array, values: pa.Array, _: pa.Array | None = None) -> DecodedRecords:
-        return _decode_plain(keys, values, plain, options.key_columns)
+        return _decode_plain(keys, values, plain, options.key_columns, takes_deletes=not fails)
 
     return plain_rows if options.value_format is ValueFormat.JSON else envelopes
 
@@ -215,7 +215,9 @@ def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
     return pa.concat_batches([pa.RecordBatch.from_arrays(marker, schema=schema), rows])
 
 
-def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str]) -> DecodedRecords:
+def _decode_plain(
+    keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str], *, takes_deletes: bool
+) -> DecodedRecords:
     """A value is the row; a record without a value deletes the row of its key, as in Flink's upsert-kafka."""
     has_value = values.is_valid().to_numpy(zero_copy_only=False)
     rows, indices, bad = _decode_some(values, np.flatnonzero(has_value), schema)
@@ -223,8 +225,9 @@ def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names
         return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=bad)
 
     without = np.flatnonzero(~has_value)
-    if not key_names:
+    if not key_names or not takes_deletes:
         reason = "the record has no value, and key.columns is not set, so the deleted row is unknown"
+        reason = reason if takes_deletes else KEY_ONLY
         bad += [BadRecord(index=int(index), reason=reason) for index in without]
         return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=_sorted(bad))
     key_schema = pa.schema([schema.field(name) for name in key_names])

@@ -31,10 +31,11 @@ from lsm.row_kind import RowKind
 
 PartialDeletes = Literal["keep", "null", "fail"]
 """What becomes of a delete whose row has only its key: it stays as written, gets null for the rest, or is bad."""
-_KEY_ONLY: Final = (
+KEY_ONLY: Final = (
     "a delete has only its key, and the values of its row are needed "
     "fix='set REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL), or partial-deletes=keep'"
 )
+"""The reason why such a delete is a bad record."""
 _NO_OLD_KEY: Final = "an update changed the key and left values out, and the old key, whose row has them, is not known"
 GUESS: Final = "?"
 """Behind a unit that was derived from a column's type."""
@@ -139,7 +140,7 @@ def decode_envelopes(
     if keys is not None and key_names:
         lone = _lone(tombstones, events.indices[events.kinds == RowKind.DELETE], keys)
         if partial_deletes == "fail":
-            bad += [BadRecord(index=int(each), reason=_KEY_ONLY) for each in lone]
+            bad += [BadRecord(index=int(each), reason=KEY_ONLY) for each in lone]
             lone = lone[:0]
         keyed, bad_keys = _key_rows(keys, np.union1d(without_row, lone), table)
         parts.append(keyed)
@@ -283,7 +284,7 @@ def _without_partial(
     if not is_partial.any():
         return events
     if table.partial_deletes == "fail":
-        bad = [BadRecord(index=int(each), reason=_KEY_ONLY) for each in events.indices[is_partial]]
+        bad = [BadRecord(index=int(each), reason=KEY_ONLY) for each in events.indices[is_partial]]
         kept = _kept(events, ~is_partial)
         return replace(kept, bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)))
     columns = [without(each, lacks[name]) for name, each in zip(names, events.before.flatten(), strict=True)]

@@ -174,7 +174,7 @@ def source_spec(
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
     if value_format in _DEBEZIUM and any(each.table_options.row_counts or [*_sums_of(each)] for each in targets):
         options.setdefault(_UPDATE_BEFORE, "true")  # the old row is deleted by its values, or taken out of the sum
-    if value_format in _DEBEZIUM and any(map(_needs_deleted_values, targets)):
+    if any(map(_needs_deleted_values, targets)):
         options.setdefault(_PARTIAL_DELETES, PartialDeletes.FAIL.value)
     guessed = {name: f"{unit}{GUESS}" for name, unit in _epoch_units(fields).items()}
     units = {**guessed, **_pairs(options.get(_EPOCH_UNITS, ""))}

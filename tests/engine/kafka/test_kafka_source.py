@@ -202,6 +202,29 @@ def test_json_rows_and_tombstones_keep_their_order_and_the_rest_is_bad() -> None
     ]
     assert found.kinds.to_pylist() == [RowKind.INSERT, RowKind.DELETE, RowKind.INSERT, RowKind.DELETE]
     assert [each.index for each in found.bad] == [2, 4, 6]
+    strict = KafkaSourceOptions.parse(
+        BROKERS | {"value.format": "json", "key.columns": "id", "partial-deletes": "fail"}
+    )
+    found = decoder(strict, schema)(keys, values)
+    assert found.rows["id"].to_pylist() == [1, 3]
+    assert [each.index for each in found.bad] == [1, 2, 4, 5, 6]
+
+
+def test_deletes_of_debezium_with_only_their_key_are_bad_where_values_are_needed() -> None:
+    """With ``_unavailable`` among the columns they have null, and what the connector wrote is there without it."""
+    schema = pa.schema({"id": pa.int64(), "n": pa.int64()})
+    gaps = schema.append(pa.field("_unavailable", pa.list_(pa.string())))
+    keys = pa.array([b'{"id": 1}', b'{"id": 2}'], pa.binary())
+    values = pa.array([b'{"before": {"id": 1, "n": 0}, "op": "d"}', b'{"before": {"id": 2, "n": 5}, "op": "d"}'])
+    given = BROKERS | {"value.format": "debezium-json"}
+    for columns, more, numbers, bad in (
+        (schema, {}, [0, 5], []),
+        (gaps, {}, [None, 5], []),
+        (gaps, {"partial-deletes": "fail"}, [5], [0]),
+        (schema, {"partial-deletes": "fail"}, [5], [0]),
+    ):
+        found = decoder(KafkaSourceOptions.parse(given | more), columns)(keys, values, None)
+        assert (found.rows["n"].to_pylist(), [each.index for each in found.bad]) == (numbers, bad)
 
 
 # ---------------------------------------------------------------------------------------------------- a real broker

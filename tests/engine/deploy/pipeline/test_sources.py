@@ -96,6 +96,8 @@ def test_a_table_that_takes_values_back_gets_the_old_row_of_each_change(
     table: dict[str, str], given: dict[str, str], before: str | None, deletes: str | None
 ) -> None:
     """A sum counted an update twice, and a delete that has only its key removed nothing, both in silence."""
+    plain = spec({"options": {"subscribe": "t", "value.format": "json", **given}}, table=table).options
+    assert (plain.get("update-before"), plain.get("partial-deletes")) == (given.get("update-before"), deletes)
     found = spec({"options": {"subscribe": "t", "value.format": "debezium-json", **given}}, table=table).options
     assert (found.get("update-before"), found.get("partial-deletes")) == (before, deletes)
 
