@@ -145,6 +145,31 @@ def test_a_python_function_may_stand_between_source_and_table(
 
 @pytest.mark.broker
 @pytest.mark.spark
+def test_sums_follow_the_changes_of_a_database(
+    spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path
+) -> None:
+    """An update counted twice, and a delete with its key alone took nothing back, both in silence."""
+    values = [
+        '{"before": null, "after": {"id": 1, "day": "2024-01-01", "amount": "1.50"}, "op": "c"}',
+        '{"before": null, "after": {"id": 1, "day": "2024-01-01", "amount": "2.00"}, "op": "c"}',
+        '{"before": {"id": 1, "day": "2024-01-01", "amount": "2.00"}, '
+        '"after": {"id": 1, "day": "2024-01-01", "amount": "5.00"}, "op": "u"}',
+        '{"before": {"id": 1, "day": "2024-01-01", "amount": "1.50"}, "after": null, "op": "d"}',
+    ]
+    config = job(tmp_path, kafka, send(values))
+    options = {"merge-engine": "aggregation", "fields.amount.aggregate-function": "sum"}
+    sums = config.tables["shop.orders"].model_copy(
+        update={"options": {**config.tables["shop.orders"].options, **options}}
+    )
+    config = config.model_copy(update={"tables": {"shop.orders": sums}})
+    run_job(config, spark=spark)
+    assert [
+        str(row["amount"]) for row in Catalog(config.warehouse).table("shop.orders").read().to_arrow().to_pylist()
+    ] == ["5.00"]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("pipeline", "fact"),
     [
