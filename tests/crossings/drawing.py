@@ -10,6 +10,7 @@ import pyarrow as pa
 from tests.crossings.history import Step
 from tests.crossings.play import MAIN, Play
 from tests.crossings.space import KEYS, TYPES, WIDTHS
+from tests.crossings.ways import may_be_ahead
 
 KEY_COUNT = 5
 
@@ -18,10 +19,12 @@ def operation(play: Play, chance: random.Random) -> Step:
     """Something that changes the table, its columns or its versions."""
     weights: Mapping[Callable[[Play, random.Random], Step | None], int] = {
         _write: 12, _overwrite: 2, _delete: 2, _compact: 4, _versions: 4, _columns: 3, _branches: 3, _back: 2,
-        _upkeep: 2, _time: 3 if play.cell["expiry"] != "none" else 0,
+        _upkeep: 2, _ahead: 3 if may_be_ahead(play) else 0, _time: 3 if play.cell["expiry"] != "none" else 0,
     }  # fmt: skip
     if not play.main.states:
         return _write(play, chance)
+    if "dev" in play.lines:  # a history has few steps, and a merge needs a write on each side before it
+        weights = {**weights, _branches: 7}
     if _within_batches(play):  # what may change a batch that is half delivered
         more = {_write: 1, _branches: 1, _time: 10}
         weights = {each: weight * more.get(each, 3) for each, weight in weights.items()}
@@ -223,6 +226,12 @@ def _write(play: Play, chance: random.Random) -> Step:
         kinds = [_kind(play, chance, row, takes) for row in rows]
         return "write", {"rows": rows, "kinds": kinds, **more}
     return "write", {"rows": rows, **more}
+
+
+def _ahead(play: Play, chance: random.Random) -> Step:
+    given = dict(_write(play, chance)[1])
+    given.pop("branch", None)
+    return "ahead", given
 
 
 def _kind(play: Play, chance: random.Random, row: Mapping[str, Any], takes: tuple[str, ...]) -> str:

@@ -63,6 +63,38 @@ SHOWN: Final[Mapping[str, tuple[Mapping[str, str], tuple[Step, ...]]]] = {
             _TAGGED,
         ),
     ),
+    "a compaction forgets the sequence field": (
+        {"sequence": "g"},
+        (_write({"k": 1, "a": 1, "g": 2}), _write({"k": 1, "a": 2, "g": 1}), _FULL),
+    ),
+    "deletion vectors are not applied in one format": (
+        {"rows": "append", "vectors": "on", "format": "orc"},
+        (_write({"k": 1, "a": 1}, {"k": 2, "a": 2}), ("delete", {"a": 1})),
+    ),
+    "a retraction is added to a sum": (
+        {"engine": "aggregation", "functions": "sum"},
+        (_write({"k": 1, "a": 2}), _write({"k": 1, "a": 1}, kinds=["-D"])),
+    ),
+    "a tag is read with the schema of today": (
+        {},
+        (_ONE, _TAG, ("rename", {"column": "a", "name": "z"}), _write({"k": 2, "d": 1}), _TAGGED),
+    ),
+    "a file is pruned that has the value as its greatest": (
+        {},
+        (_write({"k": 1, "a": 1}, {"k": 2, "a": 2}), ("rows", {"filter": ["=", "a", 2]})),
+    ),
+    "union reads forget deletes": (
+        {"log": "debezium-json"},
+        (_write({"k": 1, "a": 1}, {"k": 2, "a": 1}), ("ahead", {"rows": [{"k": 1}], "kinds": ["-D"]})),
+    ),
+    "copies in memory keep deleted rows": (
+        {"log": "debezium-json"},
+        (_write({"k": 1, "a": 1}, {"k": 2, "a": 1}), ("ahead", {"rows": [{"k": 1}], "kinds": ["-D"]})),
+    ),
+    "bounded streams do not look back (B7)": (
+        {},
+        (_ONE, _write({"k": 1, "a": 2}), ("follow", {"name": "q"}), ("rollback", {"at": 0}), ("follow", {"name": "q"})),
+    ),
     "early retractions are forgotten (C5)": (
         {"engine": "aggregation", "functions": "sum"},
         (_RETRACTED, _write({"k": 1, "a": 3})),

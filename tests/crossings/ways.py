@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from engine import procedures
+from engine.follow.live import LiveCopy
 from filestore.changelog.version_changes import plan_versions, read_versions
 from filestore.diff.version_range import Bound, find_range
 from lsm.row_kind import ROW_KIND_SYMBOLS
@@ -17,6 +19,7 @@ from tests.crossings.operations import refusable
 from tests.crossings.oracle import Column, MismatchError, canonical, expect
 from tests.crossings.play import MAIN, NAME, Line, Play, SkippedError, State, comparable, counted
 from tests.crossings.streams import expect_followed, follow, streams_are_whole
+from tests.support.tails import adopt, write_log_only
 
 
 def rows(play: Play, columns: Sequence[str] | None = None, filter: Any = None, branch: str = MAIN) -> None:
@@ -110,14 +113,41 @@ def live(play: Play) -> None:
     if not play.shape.has_key or not play.main.states or not streams_are_whole(play):
         raise SkippedError
     with play.main.table.live() as copy:
-        found = copy.to_arrow()
-    expect_followed(
-        play,
-        [
-            {each.slot: value for each, value in zip(play.main.content.columns, row, strict=True)}
-            for row in comparable(found)
-        ],
-    )
+        _expect_copied(play, copy)
+
+
+def _expect_copied(play: Play, copy: LiveCopy) -> None:
+    slots = [each.slot for each in play.main.content.columns]
+    expect_followed(play, [dict(zip(slots, row, strict=True)) for row in comparable(copy.to_arrow())])
+
+
+def may_be_ahead(play: Play) -> bool:
+    """Whether the log may have rows that no snapshot has, and the next writer takes them."""
+    shape = play.shape
+    is_given = shape.has_log and shape.has_key and not (shape.is_exact_log or shape.log_is_as_given or shape.is_late)
+    return is_given and play.cell["consistency"] != "eventual" and "op" not in shape.types
+
+
+def ahead(play: Play, rows: list[Mapping[str, Any]], kinds: list[str] | None = None) -> None:
+    """A writer dies when its rows are in the log and in no snapshot: who reads the log has them, then all have them."""
+    line = play.main
+    if not may_be_ahead(play) or not line.states:
+        raise SkippedError
+    columns, given = line.content.columns, kinds or ["+I"] * len(rows)
+    records = [(kind, play.values(row, columns)) for row, kind in zip(rows, given, strict=True)]
+    news = play.arrow(rows, columns, kinds)
+    with line.table.live() if streams_are_whole(play) else nullcontext() as copy:
+        write_log_only(line.table, news)
+        before, after = line.content, line.content.written(records, now_ms=play.clock.ms)
+        line.content = after
+        with suppress(SkippedError):
+            union(play)
+        line.content = before
+        committed = adopt(line.table, news.slice(0, 0))
+        play.observe(line, after, is_all_seen=True)
+        if copy is not None:
+            copy.wait_for(line.table.handle_of(committed))
+            _expect_copied(play, copy)
 
 
 def difference(play: Play, before: int, after: int) -> None:
@@ -267,8 +297,8 @@ Way = Callable[..., None]
 WAYS: Final[Mapping[str, Way]] = {
     each.__name__: each
     for each in (
-        rows, snapshot, tagged, saved, at_time, audit_log, union, live, difference, incremental, each_version, verify,
-        follow, iceberg,
+        rows, snapshot, tagged, saved, at_time, audit_log, union, live, ahead, difference, incremental, each_version,
+        verify, follow, iceberg,
     )
 }  # fmt: skip
 """By name; each is called with the history as it is played, and the arguments of its step."""

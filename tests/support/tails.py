@@ -12,6 +12,7 @@ from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Step, StepEvent
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
+from filestore.commit.table_commit import CommitResult
 from tests.support.clients import delete_records
 from tests.support.logs import wait_for_log
 
@@ -51,10 +52,12 @@ def write_log_only(table: Table, rows: pa.Table) -> None:
     raise AssertionError("the writer should have died")
 
 
-def adopt(table: Table, rows: pa.Table) -> None:
+def adopt(table: Table, rows: pa.Table) -> CommitResult:
     """Write a batch, and commit before it what a dead writer has left in the log."""
     log = TableLog.of(table.files, WriterOptions({"log.on-orphan-batch": "adopt"}))
-    BatchWriter(table.files, log, commit_user=str(uuid4())).write(0, lambda spec: write_part(spec, rows.to_batches()))
+    return BatchWriter(table.files, log, commit_user=str(uuid4())).write(
+        0, lambda spec: write_part(spec, rows.to_batches())
+    )
 
 
 def write_aborted(table: Table, rows: pa.Table) -> None:
