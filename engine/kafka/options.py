@@ -73,7 +73,7 @@ class Truncates(Enum):
     EMIT = "emit"  # a row of kind -T without values; rows before it may be left out
 
 
-class PartialDeletes(Enum):
+class PartialDeletesRule(Enum):
     """What becomes of a delete whose row has only its key, as PostgreSQL logs it by default."""
 
     KEEP = "keep"
@@ -180,8 +180,8 @@ class SourceValues(OptionValues):
     )
     partial_deletes = Option(
         "partial-deletes",
-        member(PartialDeletes),
-        PartialDeletes.KEEP,
+        member(PartialDeletesRule),
+        PartialDeletesRule.KEEP,
         "Deletes whose row has only its key: keep, or fail where a table needs the values.",
         ROWS,
     )
@@ -223,7 +223,7 @@ class KafkaSourceOptions:
     unavailable_values: UnavailableValues | None = None  # None: as the columns say
     placeholder: str = UNAVAILABLE_VALUE
     truncates: Truncates = Truncates.FAIL
-    partial_deletes: PartialDeletes = PartialDeletes.KEEP
+    partial_deletes: PartialDeletesRule = PartialDeletesRule.KEEP
 
     @property
     def starts_at_latest(self) -> bool:

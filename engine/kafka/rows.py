@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.kafka.options import KafkaSourceOptions, OnNewFields, PartialDeletes, ValueFormat
+from engine.kafka.options import KafkaSourceOptions, OnNewFields, PartialDeletesRule, ValueFormat
 from engine.kafka.source_columns import column_name, in_source, with_known_columns
 from engine.types.rows import ROW_KIND_COLUMN, TRUNCATE_KIND, UNAVAILABLE_COLUMN
 from logstore.format.avro_payloads import AvroPayloads
@@ -111,7 +111,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
         emits_truncates: changes before a truncate event are left out; else it is a bad record.
     """
     keeps, is_avro = UNAVAILABLE_COLUMN in schema.names, options.registry is not None
-    fails = options.partial_deletes is PartialDeletes.FAIL
+    fails = options.partial_deletes is PartialDeletesRule.FAIL
     columns = [field for field in schema if field.name != UNAVAILABLE_COLUMN]
     split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
     if options.on_new_fields is OnNewFields.FAIL:

@@ -14,7 +14,7 @@ from engine.deploy.config.table_config import data_fields_of
 from engine.kafka.options import (
     KafkaSourceOptions,
     NewTypes,
-    PartialDeletes,
+    PartialDeletesRule,
     Truncates,
     UnavailableValues,
     ValueFormat,
@@ -175,7 +175,7 @@ def source_spec(
     if value_format in _DEBEZIUM and any(each.table_options.row_counts or [*_sums_of(each)] for each in targets):
         options.setdefault(_UPDATE_BEFORE, "true")  # the old row is deleted by its values, or taken out of the sum
     if any(map(_needs_deleted_values, targets)):
-        options.setdefault(_PARTIAL_DELETES, PartialDeletes.FAIL.value)
+        options.setdefault(_PARTIAL_DELETES, PartialDeletesRule.FAIL.value)
     guessed = {name: f"{unit}{GUESS}" for name, unit in _epoch_units(fields).items()}
     units = {**guessed, **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:
