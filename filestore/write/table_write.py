@@ -458,15 +458,19 @@ class TableWrite:
         return batch.filter(kept), kinds.filter(kept)
 
     def _check_kinds(self, kinds: pa.Array) -> None:
+        table, options = self._table, self._table.options
         counts = np.bincount(kinds.to_numpy(zero_copy_only=False), minlength=len(RowKind))
-        if counts[RowKind.UPDATE_BEFORE] or counts[RowKind.DELETE]:
-            if not self._table.has_key:
-                raise InvalidInputError(
-                    f"a table without a primary key takes inserts only: table={self._table.name} "
-                    f"updates_before={counts[RowKind.UPDATE_BEFORE]} deletes={counts[RowKind.DELETE]} "
-                    "fix='declare a primary key, make the table with row-counts=true, or set ignore-delete=true'"
-                )
-            check_retracts(self._table.schema, self._table.options, deletes_only=not counts[RowKind.UPDATE_BEFORE])
+        has_retracts = bool(counts[RowKind.UPDATE_BEFORE] or counts[RowKind.DELETE])
+        has_updates = counts[RowKind.UPDATE_AFTER] and not (options.ignore_delete or options.ignore_update_before)
+        if not table.has_key and (has_retracts or has_updates):
+            raise InvalidInputError(
+                f"a table without a primary key takes inserts only: table={table.name} "
+                f"updates={counts[RowKind.UPDATE_AFTER]} updates_before={counts[RowKind.UPDATE_BEFORE]} "
+                f"deletes={counts[RowKind.DELETE]} fix='declare a primary key, make the table with row-counts=true, "
+                "or set ignore-delete=true: then new rows of updates are added beside the old ones'"
+            )
+        if has_retracts:
+            check_retracts(table.schema, options, deletes_only=not counts[RowKind.UPDATE_BEFORE])
 
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
         """The rows of each bucket, in the order in which they were given."""

@@ -155,10 +155,18 @@ def test_ignored_retracts_never_reach_a_file() -> None:
     assert [row["id"] for row in physical_rows(table, message, message.new_files[0])] == [2]
 
 
-def test_a_table_without_key_takes_inserts_only() -> None:
-    table = key_table(primary_key=())
+@pytest.mark.parametrize("kind", ["-D", "-U", "+U"])
+def test_a_table_without_key_takes_inserts_only(kind: str) -> None:
+    """The new row of an update would stand beside the old one, which a table without a key cannot find."""
     with pytest.raises(InvalidInputError, match="inserts only"):
-        written(table, rows((1, 1)), ["-D"])
+        written(key_table(primary_key=()), rows((1, 1)), [kind])
+
+
+@pytest.mark.parametrize("option", ["ignore_delete", "ignore_update_before"])
+def test_a_table_without_key_takes_new_rows_of_updates_where_it_ignores_the_old_ones(option: str) -> None:
+    table = key_table(primary_key=(), **{option: "true"})
+    [message] = written(table, rows((1, 1), (1, 1), (1, 2)), ["+I", "-U", "+U"])
+    assert message.new_files[0].row_count == 2
 
 
 # ---- checks of values
