@@ -207,7 +207,7 @@ def _start_of_word(start: str) -> tuple[dict[str, str], FollowPosition | None]:
     if start.lstrip().startswith("{"):
         return {}, FollowPosition.parse(start)
     if start in ("full", "latest"):
-        return {"log.scan": start}, None
+        return {"scan.mode": start}, None  # unlike log.scan it goes with a time that the table has
     if start.isdecimal():
         return {"scan.snapshot-id": start}, None
     found = _NUMBERED.fullmatch(start)

@@ -228,6 +228,7 @@ _LOOK_S: Final = 0.005
 _OPTIONS: Final = {
     "read.stream.maxRowsPerTrigger": str(1 << 40),  # positions are those of commits
     "log.on-offset-lost": "resnapshot",  # a copy can be filled again
+    "streaming-read-overwrite": "true",
 }
 
 OnChange = Callable[[StreamedChanges], object]
@@ -461,7 +462,10 @@ class LiveCopy:
 
 
 def _understood(table: FileTable, choices: LiveChoices) -> tuple[_Wanted, FollowRequest]:
-    """The copy's columns and its filter, and the stream that gives them."""
+    """The copy's columns and its filter, and the stream that gives them: all of the newest snapshot, and what follows.
+
+    A start that the table has for its streams, a consumer among them, is not the copy's.
+    """
     columns, text = choices.get("columns"), choices.get("filter")
     keys = table.schema.primary_keys
     names = list(table.schema.column_names)
@@ -480,8 +484,14 @@ def _understood(table: FileTable, choices: LiveChoices) -> tuple[_Wanted, Follow
     }
     if predicate is not None and columns_of(predicate) <= {*keys}:
         wanted["filter"], predicate = text, None
-    request = FollowRequest.parse(table, None, wanted)
-    stream = replace(request.stream, waits_for_commits=True)  # the copy has whole commits only
+    request = FollowRequest.parse(table, "full", wanted)
+    consumer = request.stream.consumer_id if "consumer-id" in (choices.get("options") or {}) else None
+    stream = replace(
+        request.stream,
+        waits_for_commits=True,  # the copy has whole commits only
+        consumer_id=consumer,
+        ignores_consumer=True,
+    )
     return _Wanted(names, predicate), replace(request, stream=stream)
 
 

@@ -3,7 +3,8 @@
 import random
 import threading
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.follow.stream import StreamedChanges
 from engine.write.batch_writer import BatchWriter
+from filestore.evolution.schema_change import SetOption
 from lsm.errors import InvalidInputError, UnavailableError
 from tests.support.logs import write_batch, write_without_commit
 from tests.support.streams import content, expire, rows
@@ -55,6 +57,49 @@ def test_a_copy_is_the_table(table: Table) -> None:
         assert live.age_s < 5
         assert 77 not in live
         assert live.position.at.phase.value == "log"
+
+
+NOT_OF_COPIES: Final = (
+    {"scan.mode": "latest"},
+    {"log.scan": "latest"},
+    {"scan.mode": "from-snapshot", "scan.snapshot-id": "2"},
+    {"scan.timestamp": "2100-01-01"},
+    {"scan.version": "1"},
+    {"consumer-id": "c"},
+    {"streaming-read-overwrite": "false"},
+)
+
+
+@pytest.mark.parametrize("options", NOT_OF_COPIES, ids=str)
+def test_a_copy_is_the_table_wherever_the_table_has_its_streams_begin(
+    options: dict[str, str], catalog: Catalog
+) -> None:
+    """Options in the table, perhaps of another engine, left out what streams do not begin with."""
+    table = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.write(rows([1]))
+    table.write(rows([2]))
+    catalog.alter_table("db.t", [SetOption(key, text) for key, text in options.items()])
+    table = catalog.table("db.t")
+    if "consumer-id" in options:
+        assert sum(each.rows.num_rows for each in table.stream(follow=False)) == 2
+    with table.live() as live:
+        assert sorted(row["id"] for row in live.rows()) == [1, 2]
+        live.wait_for(table.handle_of(table.overwrite(rows([3]))))
+        assert [row["id"] for row in live.rows()] == [3]
+
+
+def test_a_copy_holds_expiry_by_a_consumer_and_begins_whole(catalog: Catalog) -> None:
+    """It is given to the copy, which is no reader that continues; another start is refused."""
+    table = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.write(rows([1]))
+    for number in (2, 3):
+        with table.live(options={"consumer-id": "c"}) as live:
+            table.write(rows([number]))
+            wait_until(lambda: len(live) == number, "the copy follows")  # noqa: B023 - ends here
+    assert [*Path(table.store.paths.root, "consumer").iterdir()] != []
+    for given in ({"log.scan": "latest"}, {"scan.mode": "from-snapshot", "scan.snapshot-id": "2"}):
+        with pytest.raises(InvalidInputError, match=r"given twice"):
+            table.live(options=given)
 
 
 def test_columns_and_rows(table: Table) -> None:
