@@ -33,7 +33,7 @@ from engine.write.repeating import StaleReadError
 from engine.write.row_places import FILE_NAME, ROW_NUMBER
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.types.data_types import DataField
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, MissingColumnError
 
 _CLAUSES: Final = frozenset(
     {"this", "hint", "by_name", "partition", "overwrite", "expression", "source", "where", "with_"}
@@ -48,6 +48,7 @@ _TOO_MANY: Final = "INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS"
 _NOT_ENOUGH: Final = "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS"
 _TWICE: Final = "COLUMN_ALREADY_EXISTS"
 _AMBIGUOUS: Final = "INCOMPATIBLE_DATA_FOR_TABLE.AMBIGUOUS_COLUMN_NAME"
+_EXTRA: Final = "INCOMPATIBLE_DATA_FOR_TABLE.EXTRA_COLUMNS"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
 
 
@@ -280,7 +281,7 @@ def _shaped(
         raise error from cause_in_spark(_AMBIGUOUS if by_name else _TWICE)
     schema = target.schema
     kind = [name for name in names if name.lower() == ROW_KIND_COLUMN and ROW_KIND_COLUMN not in schema.column_names]
-    fields = {target.field(name).name: index for index, name in enumerate(names) if name not in kind}
+    fields = _filled(target, names, kind, by_name=by_name)
     both = [name for name in fields if name in static]
     if both:
         raise InvalidInputError(f"a column has its value from PARTITION already: column={both[0]} fix=leave it out")
@@ -303,6 +304,17 @@ def _shaped(
 
     kinds = [F.col(f"_{names.index(name)}").alias(ROW_KIND_COLUMN) for name in kind]
     return plain.select(*[column(field) for field in schema.fields], *kinds)
+
+
+def _filled(target: WriteTarget, names: Sequence[str], kind: Sequence[str], *, by_name: bool) -> dict[str, int]:
+    """By column of the table, the place of its values among the query's columns."""
+    try:
+        return {target.field(name).name: index for index, name in enumerate(names) if name not in kind}
+    except MissingColumnError as error:
+        if not by_name:
+            raise
+        is_wider = len(names) - len(kind) > len(target.schema.column_names)
+        raise InvalidInputError(str(error)) from cause_in_spark(_TOO_MANY if is_wider else _EXTRA)
 
 
 def _literal(value: object, field: DataField) -> Column:
