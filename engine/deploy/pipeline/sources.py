@@ -230,9 +230,9 @@ def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Seque
         targets: schemas of the tables.
 
     Raises:
-        InvalidInputError: the source is a table with a key whose log has upserts, or a topic of Debezium's, a query or
-            a table sums its rows up, or needs the values of deleted rows that the log does not have, and the source's
-            options do not say that this is meant.
+        InvalidInputError: a query or a table sums the rows up, or needs the values of deleted rows; the source is a
+            topic of Debezium's, or a table with a key whose log has upserts, or whose changelog is what its writers
+            gave; and the source's options do not say that this is meant.
     """
     by = next((f"query='{each}'" for each in queries if _sums_up(each)), None)
     if by is not None and spec.options.get(_VALUE_FORMAT) in _DEBEZIUM and _UPDATE_BEFORE not in spec.options:
@@ -246,7 +246,15 @@ def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Seque
         return
     read = ReadOptions.parse(spec.options, STREAM_KEYS)
     stream, options = stream_options(read, read.spark_schema()), read.table.options
-    if not stream.lacks_replaced_rows or options.log_scan_remove_normalize:
+    if options.log_scan_remove_normalize:
+        return
+    if stream.log is None and read.table.schema.primary_keys and options.changelog_producer == "input":
+        raise InvalidInputError(
+            f"changes of this table are those that its writers gave, perhaps without the row that an update replaces: "
+            f"source={read.table.name} changelog-producer=input {by or ''} fix='set changelog-producer=lookup of the "
+            "source, or log.scan.remove-normalize=true where its writers give each old row as -U or -D'"
+        )
+    if not stream.lacks_replaced_rows:
         return
     if by is not None:
         raise InvalidInputError(
