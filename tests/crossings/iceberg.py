@@ -55,7 +55,7 @@ def iceberg(play: Play, at: int, filter: Any = None) -> None:
 
 
 def _rows(found: pa.Table, columns: tuple[Column, ...]) -> Counter[tuple[Any, ...]]:
-    """Rows, as often as a table that counts them says."""
+    """Rows, as often as a table that counts them says; one that was removed before it came is none."""
     if ROW_COUNT not in found.column_names:
         return counted(found, columns)
     counts = found[ROW_COUNT].to_pylist()
@@ -64,7 +64,7 @@ def _rows(found: pa.Table, columns: tuple[Column, ...]) -> Counter[tuple[Any, ..
     rows = Counter[tuple[Any, ...]]()
     for row, count in zip(comparable(shown), counts, strict=True):
         rows[row] += count
-    return rows
+    return +rows
 
 
 def _metadata(play: Play, line: Line) -> StaticTable | None:

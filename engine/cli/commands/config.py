@@ -37,8 +37,26 @@ def _print_reference(context: click.Context, _: click.Parameter, is_wanted: bool
         context.exit()
 
 
+def _print_promises(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
+        from engine.cli.promises import promises  # which imports all commands
+
+        root = context.find_root().command
+        assert isinstance(root, click.Group)
+        click.echo(promises(root), nl=False)
+        context.exit()
+
+
 @click.command()
 @click.argument("table", type=TABLE_NAME, required=False)
+@click.option(
+    "--promises",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_promises,
+    help="Print all public names, each with its class (stable, experimental) and its first release, and stop.",
+)
 @click.option(
     "--reference",
     is_flag=True,
