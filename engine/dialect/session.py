@@ -19,7 +19,7 @@ from engine.dialect.grammar.statements import ResetSetting, SetSetting, Statemen
 from engine.dialect.query.explain import run_explain
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
-from engine.dialect.scope.names import is_sparks, is_sparks_text
+from engine.dialect.scope.names import is_sparks, is_sparks_text, run_in_spark
 from engine.dialect.scope.results import DONE, texts_table
 from engine.lineage.origins import JOB_KEY
 from engine.system_tables.names import has_database
@@ -156,7 +156,7 @@ class SqlSession:
         except SqlSyntaxError as error:
             if not is_sparks_text(self.context, text, error):
                 raise
-            return [SqlResult(frame=self.context.spark.sql(text))]
+            return [SqlResult(frame=run_in_spark(self.context, text))]
         results = []
         for statement in statements:
             try:
@@ -179,7 +179,7 @@ class SqlSession:
         if isinstance(what, Call):
             return SqlResult(table=run_call(self.context, statement))
         if isinstance(what, SparkStatement) or is_sparks(self.context, what):
-            return self._run_in_spark(statement)
+            return SqlResult(frame=run_in_spark(self.context, statement.text))
         if isinstance(what, tree.CreateTable):
             return SqlResult(table=create.create_table(self.context, what))
         return SqlResult(table=_COMMANDS[type(what)](self.context, what))
@@ -189,9 +189,6 @@ class SqlSession:
             return SqlResult(table=run_dml(self.context, statement))
         return SqlResult(frame=run_query(self.context, statement))
 
-    def _run_in_spark(self, statement: Statement) -> SqlResult:
-        return SqlResult(frame=self.context.spark.sql(statement.text))
-
 
 _COMMANDS: Final[Mapping[type, Callable[[SqlContext, Any], pa.Table]]] = {
     tree.CreateDatabase: tables.create_database,
@@ -200,6 +197,7 @@ _COMMANDS: Final[Mapping[type, Callable[[SqlContext, Any], pa.Table]]] = {
     tree.DropTable: tables.drop_table,
     tree.TruncateTable: tables.truncate_table,
     tree.AnalyzeTable: tables.analyze_table,
+    tree.AnalyzeTables: tables.analyze_tables,
     tree.AlterTable: tables.alter_table,
     tree.ReplaceColumns: tables.replace_columns,
     tree.SetPartitionOptions: tables.set_partition_options,

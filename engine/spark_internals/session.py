@@ -4,10 +4,11 @@
 """
 
 import inspect
+import json
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,8 @@ JvmError: Final = Py4JError
 
 _ABSENT: Final = (Py4JError, AttributeError, ImportError, TypeError)  # a release without the member
 _UNKNOWN_BYTES: Final = 2**63 - 1  # as Spark says it
+_TABLES: Final = ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView", "UnresolvedView")
+_DATABASES: Final = ("UnresolvedNamespace", "CurrentNamespace")
 _HELPER: Final = "org.apache.spark.sql.execution.command.ViewHelper"
 _THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 _CHECKPOINTS: Final = "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
@@ -337,6 +340,53 @@ def can_parse(spark: "SparkSession | None", text: str) -> bool:
     except (PySparkException, *_ABSENT):
         return False
     return True
+
+
+@dataclass(frozen=True)
+class SparkNames:
+    """What Spark looks up to run a text, each name in its parts."""
+
+    command: str  # the class of its plan
+    tables: Sequence[tuple[str, ...]]
+    databases: Sequence[tuple[str, ...]]  # () is the current one
+
+
+def knows_catalog(spark: "SparkSession", name: str) -> bool:
+    """Whether a session has a catalog of a name."""
+    with suppress(*_ABSENT):
+        return bool(jvm_session(spark).sessionState().catalogManager().isCatalogRegistered(name))
+    return False
+
+
+def names_of_text(spark: "SparkSession", text: str) -> SparkNames | None:
+    """What Spark would look up for a text, without its WITH queries; None: it has no plan, or does not show it."""
+    session = jvm_session(spark)
+    try:
+        plan = json.loads(session.sessionState().sqlParser().parsePlan(text).toJSON())
+    except (PySparkException, *_ABSENT):
+        return None
+    nodes = list(_nodes(plan))
+    own = {(str(each.get("_1")),) for node in nodes for each in node.get("cteRelations") or ()}
+    named = [(_kind(node), _parts(node)) for node in nodes]
+    tables = [parts for kind, parts in named if kind in _TABLES and parts not in own]
+    return SparkNames(_kind(plan[0]), tables, [parts for kind, parts in named if kind in _DATABASES])
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """The nodes of a plan in JSON, with those inside of them."""
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _nodes(each)
+    if isinstance(value, dict):
+        yield value
+
+
+def _kind(node: Mapping[str, Any]) -> str:
+    return str(node.get("class", "")).rpartition(".")[2].rstrip("$")
+
+
+def _parts(node: Mapping[str, Any]) -> tuple[str, ...]:
+    text = str(node.get("multipartIdentifier", "")).removeprefix("[").removesuffix("]")
+    return tuple(text.split(", ")) if text else ()
 
 
 def start_thrift_server(spark: "SparkSession", settings: Mapping[str, str]) -> Any:

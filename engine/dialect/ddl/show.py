@@ -14,10 +14,10 @@ from engine.dialect.grammar.statements import (
     ShowTables,
 )
 from engine.dialect.scope.context import SqlContext
-from engine.dialect.scope.names import described, opened
+from engine.dialect.scope.names import described, opened, tables_of
 from engine.dialect.scope.results import like, texts_table
 from engine.system_tables.catalog_tables import shown_databases
-from engine.system_tables.names import has_database, is_system_table
+from engine.system_tables.names import is_system_table
 from filestore.layout.branch_names import split_branch
 from filestore.maintenance.partitions import list_partitions, path_of
 from filestore.options.secrets import without_secrets
@@ -32,9 +32,8 @@ def show_databases(context: SqlContext, statement: ShowDatabases) -> pa.Table:
 
 def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
     """The tables of a database, default the current one."""
-    database = context.database_name(statement.database) if statement.database else context.database
-    is_there = bool(statement.database) or has_database(context.catalog, database)  # a session begins in one not made
-    names = like(context.catalog.list_tables(database) if is_there else (), statement.pattern)
+    database, found = tables_of(context, statement.database)
+    names = like(found, statement.pattern)
     table = texts_table(("namespace", "tableName"), [(database, name) for name in names])
     return table.append_column("isTemporary", pa.array([False] * len(names), pa.bool_()))
 

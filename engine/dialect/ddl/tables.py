@@ -21,6 +21,7 @@ from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import (
     AlterTable,
     AnalyzeTable,
+    AnalyzeTables,
     CompactTable,
     CreateDatabase,
     DropDatabase,
@@ -33,7 +34,7 @@ from engine.dialect.grammar.statements import (
     TruncateTable,
 )
 from engine.dialect.scope.context import SqlContext
-from engine.dialect.scope.names import opened
+from engine.dialect.scope.names import opened, tables_of
 from engine.dialect.scope.results import DONE, texts_table
 from engine.write.log_sync import follow_overwrite
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
@@ -156,6 +157,18 @@ def analyze_table(context: SqlContext, statement: AnalyzeTable) -> pa.Table:
     """Count the rows and describe columns, for planners."""
     table = opened(context, statement.name)
     analyze(table.files, table.schema.column_names if statement.columns is None else statement.columns)
+    return DONE
+
+
+def analyze_tables(context: SqlContext, statement: AnalyzeTables) -> pa.Table:
+    """Count the rows of each table of a database."""
+    if not statement.counts_rows:
+        raise InvalidInputError(
+            "without a scan nothing is to be found that is not known: word=NOSCAN fix='leave it out'"
+        )
+    database, names = tables_of(context, statement.database)
+    for name in names:
+        analyze(context.catalog.table(f"{database}.{name}").files, ())
     return DONE
 
 

@@ -82,13 +82,16 @@ def read_alter(cursor: Cursor) -> Any | None:
 
 def read_comment_on(cursor: Cursor) -> AlterTable | None:
     """What follows COMMENT ON; None when it is Spark's."""
-    if not cursor.take("TABLE"):
+    kind = cursor.take_any("TABLE", "COLUMN")
+    if kind is None:
         return None
-    target = _Target(cursor.names("the name of a table"), if_exists=False)
+    name = cursor.names(f"the name of a {kind.lower()}")
     cursor.expect("IS")
     comment = None if cursor.take("NULL") else cursor.string()
     cursor.expect_end()
-    return target.changed(SetComment(comment))
+    if kind == "TABLE":
+        return _Target(name, if_exists=False).changed(SetComment(comment))
+    return _Target(name[:-1], if_exists=False).changed(ChangeComment(name[-1:], comment))
 
 
 def _set(cursor: Cursor, target: _Target) -> AlterTable:

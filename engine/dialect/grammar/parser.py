@@ -205,7 +205,7 @@ _GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
     ("USE",): read_use,
 }
 _SPARKS: Final = (
-    "ADD", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK", "REFRESH", "REPAIR",
+    "ADD", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK REPAIR", "REFRESH", "REPAIR",
     "UNCACHE",
 )  # fmt: skip
 _FIRST_WORDS: Final = frozenset({*_QUERIES, *(words[0] for words in _GRAMMAR), *_SPARKS})

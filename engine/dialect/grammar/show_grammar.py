@@ -10,6 +10,7 @@ from engine.dialect.grammar.dialect import read_option_key
 from engine.dialect.grammar.places import OwnSyntaxError
 from engine.dialect.grammar.statements import (
     AnalyzeTable,
+    AnalyzeTables,
     DescribeDatabase,
     DescribeHistory,
     DescribeTable,
@@ -64,8 +65,12 @@ def read_truncate(cursor: Cursor) -> TruncateTable | None:
     return TruncateTable(name=name, partition=partition)
 
 
-def read_analyze(cursor: Cursor) -> AnalyzeTable | None:
+def read_analyze(cursor: Cursor) -> AnalyzeTable | AnalyzeTables | None:
     """What follows ANALYZE; None when it is Spark's."""
+    if cursor.take("TABLES"):
+        database = cursor.names("the name of a database") if cursor.take_any("IN", "FROM") else ()
+        cursor.expect("COMPUTE", "STATISTICS")
+        return AnalyzeTables(database=database, counts_rows=not _take_last(cursor, "NOSCAN"))
     if not cursor.take("TABLE"):
         return None
     name = cursor.names("the name of a table")
@@ -85,6 +90,13 @@ def read_analyze(cursor: Cursor) -> AnalyzeTable | None:
         columns = tuple(names)
     cursor.expect_end()
     return AnalyzeTable(name=name, columns=columns)
+
+
+def _take_last(cursor: Cursor, word: str) -> bool:
+    """Whether a word ends the statement. Raises: InvalidInputError: something else is left."""
+    found = cursor.take(word)
+    cursor.expect_end()
+    return found
 
 
 def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | DescribeHistory | None:

@@ -132,6 +132,14 @@ class AnalyzeTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnalyzeTables:
+    """``ANALYZE TABLES [IN database] COMPUTE STATISTICS [NOSCAN]``."""
+
+    database: Name
+    counts_rows: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlterTable:
     """``ALTER TABLE [IF EXISTS] name`` followed by changes of its schema."""
 

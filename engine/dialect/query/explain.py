@@ -13,6 +13,7 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.names import run_in_spark
 from engine.read.frames import divided_plan
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import columns_of
@@ -68,7 +69,7 @@ def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
     words = f"EXPLAIN {explain.mode or ''} "
     inner = explain.inner
     if isinstance(inner.tree, SparkStatement):
-        return _result(str(context.spark.sql(words + inner.text).collect()[0][0]), [])
+        return _result(str(run_in_spark(context, words + inner.text).collect()[0][0]), [])
     if not isinstance(inner.tree, exp.Query | exp.Values):
         raise inner.source.problem("only queries are explained: fix=explain its SELECT", 0, len(inner.text))
     with BoundText.bind(context, inner, StatementReads(context)) as bound:

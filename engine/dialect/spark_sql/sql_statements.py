@@ -33,7 +33,9 @@ from lsm.errors import FluvialError, InvalidInputError
 
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
-_OF_DATABASES: Final = (tree.CreateDatabase, tree.DropDatabase, tree.DescribeDatabase, tree.ShowTables)
+_LISTED: Final = (tree.AnalyzeTables, tree.ShowTables)
+_OF_DATABASES: Final = (tree.CreateDatabase, tree.DropDatabase, tree.DescribeDatabase, *_LISTED)
+_SAYS_ITSELF: Final = (tree.CreateDatabase, tree.AnalyzeTables)  # that there is a database, or none
 _MAKES: Final = (tree.CreateTable,)
 _SETTINGS: Final = (tree.SetSetting, tree.ResetSetting)
 
@@ -62,9 +64,9 @@ def is_command(context: SqlContext, statement: Statement) -> bool:
     if isinstance(what, tree.ShowProcedures):
         return is_of_procedures(context, what.space, is_current=context.is_current)
     if isinstance(what, _OF_DATABASES):
-        name = what.database if isinstance(what, tree.ShowTables) else what.name
+        name = what.database if isinstance(what, _LISTED) else what.name
         is_here = name[0] == context.catalog_name if len(name) == 2 else context.is_current
-        return is_here and (not name or isinstance(what, tree.CreateDatabase) or _is_database(context, name[-1]))
+        return is_here and (not name or isinstance(what, _SAYS_ITSELF) or _is_database(context, name[-1]))
     return _is_on_ours(context, what)
 
 

@@ -289,6 +289,14 @@ class CatalogProxy(Proxy):
         return TableProxy(self._session, self._catalog, name, {}, self._made(name, info))
 
     @called
+    def createTableLike(self, identifier: Any, info: Any, *_: Any) -> TableProxy:
+        """Spark's: where the parser left the statement to Spark, because another format makes the table."""
+        raise InvalidInputError(
+            f"tables of this catalog are Fluvial's: catalog={self._name} table={identifier.name()} "
+            "fix='CREATE TABLE ... LIKE ... without USING and STORED AS'"
+        )
+
+    @called
     def stageCreate(self, identifier: Any, info: Any, *_: Any) -> StagedTableProxy:
         """Spark's: for a frame that is written to a table that does not exist."""
         return self._staged(self._free_name(identifier), info, None)

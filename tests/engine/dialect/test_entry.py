@@ -1,5 +1,6 @@
 """``engine.sql`` on a Spark session: commands as frames, state between calls, and what is Spark's in Spark."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,50 @@ def test_what_is_sparks_is_run_by_spark(spark: SparkSession, tmp_path: Path) -> 
     sql(spark, "DROP VIEW sparks", catalog)
     with pytest.raises(ParseException):
         sql(spark, "CREATE TEMPORARY VIEW", catalog)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SHOW TABLE EXTENDED IN shop LIKE '*'", "name=shop fix='SHOW TABLES"),
+        ("SHOW TABLE EXTENDED IN fluvial.shop LIKE '*'", "name=fluvial.shop fix='SHOW TABLES"),
+        ("SHOW TABLE EXTENDED LIKE '*'", "name=shop fix='SHOW TABLES"),
+        ("SHOW TABLE EXTENDED IN shop LIKE 'same' PARTITION (id = 1)", "name=shop.same fix='SHOW PARTITIONS"),
+        ("SHOW VIEWS IN shop", "fix='SHOW VIEWS without a database"),
+        ("ANALYZE TABLE same COMPUTE STATISTICS NOSCAN", "name=same fix='ANALYZE TABLE without"),
+        ("ANALYZE TABLE shop.same PARTITION (id = 1) COMPUTE STATISTICS", "fix='ANALYZE TABLE without"),
+        ("REFRESH TABLE same", "each statement reads the newest snapshot"),
+        ("MSCK REPAIR TABLE same", "a snapshot has all partitions"),
+        ("LOAD DATA INPATH '/x' INTO TABLE same", "name=same fix='INSERT INTO"),
+        ("COMMENT ON DATABASE shop IS 'x'", "a name and nothing else"),
+        ("ALTER DATABASE shop SET DBPROPERTIES ('a' = 'b')", "a name and nothing else"),
+        ("CACHE TABLE same", "fix='fluvial.install(spark, catalog) and spark.sql"),
+        ("CACHE TABLE kept AS SELECT * FROM fluvial.shop.same", "name=fluvial.shop.same fix='fluvial.install"),
+        ("UNCACHE TABLE IF EXISTS same", "name=same fix="),
+        ("CREATE TEMPORARY VIEW v AS SELECT * FROM same", "name=same fix='fluvial.install"),
+        ("CREATE TABLE made USING parquet AS SELECT * FROM same", "name=same fix="),
+        ("CREATE TABLE made LIKE same USING parquet", "name=same fix="),
+        ("EXPLAIN CACHE TABLE same", "name=same fix="),
+        ("INSERT OVERWRITE same PARTITION (id = 1) IF NOT EXISTS SELECT 2", "fix='INSERT INTO, INSERT OVERWRITE"),
+        ("BEGIN DELETE FROM shop.same; END", "name=shop.same fix="),
+    ],
+)
+def test_what_spark_runs_is_never_done_to_a_table_of_its_own_in_place_of_one_of_fluvial(
+    spark: SparkSession, tmp_path: Path, text: str, words: str
+) -> None:
+    """Where both have a table ``same``, as where Spark has none: a statement that is Spark's alone says so."""
+    catalog = Catalog(str(tmp_path))
+    spark.sql("CREATE DATABASE IF NOT EXISTS spark_catalog.shop")
+    spark.sql("CREATE TABLE IF NOT EXISTS spark_catalog.default.same (id INT) USING parquet")
+    sql(spark, "CREATE DATABASE shop; USE shop; CREATE TABLE same (id INT)", catalog)
+    try:
+        with pytest.raises(InvalidInputError, match=re.escape(words)):
+            sql(spark, text, catalog)
+        assert not spark.catalog.isCached("spark_catalog.default.same")
+        assert collected(sql(spark, "WITH same AS (SELECT 1 AS a) SELECT * FROM same", catalog)) == [(1,)]
+    finally:
+        spark.sql("DROP TABLE spark_catalog.default.same")
+        spark.sql("DROP DATABASE spark_catalog.shop")
 
 
 def test_spark_is_asked_before_its_own_syntax_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -252,6 +252,35 @@ def test_describe_shows_columns_and_how_the_table_is_kept(run: Run, sql_session:
     assert dict(row[:2] for row in run("DESCRIBE EXTENDED orders"))["change-tracking"] == "false"
 
 
+@pytest.mark.parametrize("database", ["", "IN shop", "IN fluvial.shop", "FROM shop"])
+def test_all_tables_of_a_database_are_analyzed(run: Run, sql_session: SqlSession, database: str) -> None:
+    """As ``ANALYZE TABLE`` analyzes one: what it counted is in ``$statistics``; a table without rows has none."""
+    catalog = sql_session.context.catalog
+    run(
+        "CREATE TABLE a (id INT); CREATE TABLE b (id INT); CREATE TABLE nothing (id INT); CREATE TABLE other.c (id INT)"
+    )
+    for name in ("shop.a", "shop.b", "other.c"):
+        catalog.table(name).write(pa.table({"id": pa.array([1, 2], pa.int32())}))
+    assert run(f"ANALYZE TABLES {database} COMPUTE STATISTICS") == []
+    for name, rows in (("shop.a", [2]), ("shop.b", [2]), ("shop.nothing", []), ("other.c", [])):
+        assert catalog.system_table(f"{name}$statistics").to_arrow()["mergedRecordCount"].to_pylist() == rows
+    with pytest.raises(InvalidInputError, match="word=NOSCAN fix="):
+        run(f"ANALYZE TABLES {database} COMPUTE STATISTICS NOSCAN")
+    with pytest.raises(InvalidInputError, match="no such database"):
+        run("ANALYZE TABLES IN shp COMPUTE STATISTICS")
+
+
+def test_a_column_gets_a_comment(run: Run) -> None:
+    """As ``ALTER COLUMN ... COMMENT`` gives it one; NULL takes it away."""
+    run("CREATE TABLE t (id INT, v STRING)")
+    run("COMMENT ON COLUMN shop.t.v IS 'what it is'")
+    assert run("DESCRIBE t") == [("id", "INT", None), ("v", "STRING", "what it is")]
+    run("COMMENT ON COLUMN t.v IS NULL")
+    assert run("DESCRIBE t") == [("id", "INT", None), ("v", "STRING", None)]
+    with pytest.raises(InvalidInputError, match="nothing"):
+        run("COMMENT ON COLUMN t.nothing IS 'x'")
+
+
 @pytest.mark.parametrize("statistics", ["truncate(16)", "none"])
 def test_watermark_of_old_and_new_files(run: Run, sql_session: SqlSession, statistics: str) -> None:
     """FL-45."""

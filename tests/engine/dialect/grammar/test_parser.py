@@ -292,7 +292,7 @@ def test_values_of_settings_go_to_the_end() -> None:
     ["SET spark.sql.ansi.enabled = true", "SET TIME ZONE 'UTC'", "CACHE TABLE x", "CREATE TEMPORARY VIEW v AS SELECT 1",
      "CREATE TABLE t USING parquet AS SELECT 1", "CREATE EXTERNAL TABLE t (a INT) STORED AS PARQUET LOCATION '/x'",
      "CREATE TABLE t (a INT) USING delta CLUSTER BY (a)", "DROP VIEW v", "SHOW FUNCTIONS",
-     "ANALYZE TABLES IN d COMPUTE STATISTICS", "ANALYZE TABLE t COMPUTE STATISTICS NOSCAN",
+     "MSCK REPAIR TABLE t", "ANALYZE TABLE t COMPUTE STATISTICS NOSCAN",
      "REFRESH TABLE x", "ALTER VIEW v AS SELECT 1", "DESCRIBE FUNCTION abs", "CREATE FUNCTION f AS 'x'"],
 )  # fmt: skip
 def test_what_is_sparks_goes_to_spark(text: str, caplog: pytest.LogCaptureFixture) -> None:

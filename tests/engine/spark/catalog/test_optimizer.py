@@ -65,6 +65,17 @@ def test_a_scan_has_the_size_of_its_files_and_columns(spark: SparkSession, shop:
     assert size(spark.table("fluvial.shop.t")) < 100_000  # it is merged by Fluvial
 
 
+def test_all_tables_of_a_database_are_analyzed(spark: SparkSession, shop: Catalog) -> None:
+    """As Spark does for its own tables: it ended with an internal error."""
+    spark.sql("CREATE DATABASE fluvial.counted")
+    for name in ("a", "b"):
+        spark.sql(f"CREATE TABLE fluvial.counted.{name} (id INT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '1')")
+        spark.sql(f"INSERT INTO fluvial.counted.{name} VALUES (1), (2)")
+    assert spark.sql("ANALYZE TABLES IN fluvial.counted COMPUTE STATISTICS").collect() == []
+    for name in ("a", "b"):
+        assert spark.sql(f"SELECT mergedRecordCount FROM fluvial.counted.{name}$statistics").collect() == [(2,)]
+
+
 def test_rows_and_columns_are_those_of_analyze(counting: SparkSession, big: str) -> None:
     """Issue 20 point 7: the cost-based optimizer counts with them, through conditions too."""
     frame = counting.table(big)

@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog
+from engine.spark.catalog.catalog import CatalogProxy
 from engine.spark_internals.catalog import SparkInside
 
+_STATIC = 8  # of Java's modifiers
 DEFAULT = "a default is a constant"
 
 
@@ -37,6 +39,8 @@ def refusing(spark: SparkSession, shop: Catalog) -> str:
         ("CREATE TABLE {}_2 (id INT, n TIMESTAMP DEFAULT now())", ParseException, DEFAULT),
         ("CREATE TABLE {}_2 (id INT CHECK (id > 1) NOT ENFORCED)", ParseException, "NOT ENFORCED"),
         ("CREATE TABLE {}_2 (id BIGINT GENERATED ALWAYS AS IDENTITY)", ParseException, "identity columns"),
+        ("CREATE TABLE {}_2 LIKE {} USING parquet", IllegalArgumentException, "tables of this catalog are Fluvial's:"),
+        ("ANALYZE TABLES IN fluvial.shop COMPUTE STATISTICS NOSCAN", IllegalArgumentException, "word=NOSCAN fix="),
         ("INSERT INTO {} REPLACE USING (id) SELECT 1, 'x'", IllegalArgumentException, "clause='REPLACE USING' fix="),
     ],
 )
@@ -45,7 +49,7 @@ def test_a_statement_is_refused_by_name(
 ) -> None:
     table = spark.table(refusing)
     with pytest.raises(kind) as raised:
-        spark.sql(text.format(refusing))
+        spark.sql(text.replace("{}", refusing))
     assert words in str(raised.value)
     assert [tuple(row) for row in spark.table(refusing).collect()] == [(1, "a")]
     assert spark.table(refusing).schema == table.schema
@@ -100,6 +104,7 @@ NO_COLUMN, NO_TABLE = "UNRESOLVED_COLUMN.WITH_SUGGESTION", "TABLE_OR_VIEW_NOT_FO
         ("CREATE TABLE IF NOT EXISTS fluvial.nothing.t AS SELECT 1 AS id", NO_SCHEMA),
         ("CREATE OR REPLACE TABLE fluvial.nothing.t LIKE {}", NO_SCHEMA),
         ("BEGIN CREATE TABLE fluvial.nothing.t (id INT); END", NO_SCHEMA),
+        ("ANALYZE TABLES IN fluvial.nothing COMPUTE STATISTICS", NO_SCHEMA),
         ("ALTER TABLE {} RENAME TO fluvial.nothing.t", NO_SCHEMA),
         ("UPDATE {} SET v = no_such_function(1)", "UNRESOLVED_ROUTINE"),
         ("DELETE FROM {} WHERE v", "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
@@ -112,6 +117,14 @@ def test_what_is_wrong_is_an_error_of_spark_in_every_statement(
         spark.sql(text.replace("{}", refusing)).collect()
     assert raised.value.getCondition() == condition
     assert f"[{condition}]" in str(raised.value)
+
+
+def test_the_catalog_has_an_answer_to_all_that_spark_may_ask_it(spark: SparkSession) -> None:
+    """Also where the interface has one of its own: a call that Python does not know ends in an error of py4j."""
+    classes = SparkInside(spark).jvm.java.lang.Class
+    for name in CatalogProxy.Java.implements:
+        asked = {each.getName() for each in classes.forName(name).getMethods() if not each.getModifiers() & _STATIC}
+        assert {each for each in asked if not hasattr(CatalogProxy, each)} == set(), name
 
 
 def test_a_frame_makes_no_database(spark: SparkSession, shop: Catalog) -> None:
