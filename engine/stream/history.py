@@ -233,9 +233,10 @@ class TableHistory:
         except FileNotFoundError as error:
             raise self._expired(after_id if before is None else before_id) from error
         except InvalidInputError as error:
-            if before is not None or before_id == 0:
+            lost_id = before_id if before is None and before_id else after_id
+            if self.exists(lost_id):
                 raise
-            raise SnapshotExpiredError(f"{self._expired(before_id)}: {error}") from error
+            raise SnapshotExpiredError(f"{self._expired(lost_id)}: {error}") from error
 
     def _first_from_files(self, first_id: int, last_id: int) -> int | None:
         for snapshot_id in range(first_id, last_id + 1):

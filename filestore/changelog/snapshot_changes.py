@@ -104,7 +104,7 @@ def plan_kept_changes(store: TableStore, snapshot: Snapshot) -> tuple[ChangeSpli
     """Plan the changes of a snapshot by its changelog alone: the rows before, or the snapshot itself, have expired.
 
     The changes that writers gave (``changelog-producer=input``) are those of the table only where the last row of a key
-    replaces the others.
+    replaces the others. No changelog has the rows that an overwrite removed.
 
     Raises: InvalidInputError: there is no such changelog; restart from a full snapshot.
     """
@@ -112,6 +112,7 @@ def plan_kept_changes(store: TableStore, snapshot: Snapshot) -> tuple[ChangeSpli
     is_whole = not store.has_key or options.changelog_producer != "input" or (
         options.merge_engine == "deduplicate" and not options.sequence_fields and not options.ignore_delete
     )  # fmt: skip
+    is_whole = is_whole and (snapshot.commit_kind is not CommitKind.OVERWRITE or snapshot.id == FIRST_SNAPSHOT_ID)
     if snapshot.changelog_manifest_list is None or not is_whole:
         raise _previous_expired(store, snapshot)
     return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)

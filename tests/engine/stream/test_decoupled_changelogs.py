@@ -118,6 +118,42 @@ def test_changes_that_only_the_rows_before_would_tell_are_refused(tmp_path: Path
         changes_behind(table, kept_ids(table)[0])
 
 
+def test_an_overwrite_whose_rows_before_have_expired_is_refused(tmp_path: Path) -> None:
+    """Its changelog, perhaps all that is left of it, has the new rows alone: the replaced ones stayed in copies."""
+    table = written_often(tmp_path, "input")
+    table.overwrite(pa.table({"id": [9], "v": [9]}, SCHEMA))
+    own = table.store.snapshots.ids()[-1]
+    for _ in range(2):
+        list(expire_snapshots(table.store, ONE))
+        table = Catalog(str(tmp_path)).table("db.t")
+        for first in (kept_ids(table)[0], own):
+            with pytest.raises(CorruptDataError, match="restart from a full snapshot"):
+                changes_behind(table, first)
+        table.write(pa.table({"id": [9], "v": [10]}, SCHEMA))
+    assert changes_behind(table, own + 1) == [("+I", 9, 10)] * 2
+
+
+@pytest.mark.parametrize("merges", [False, True], ids=["replaced", "summed"])
+def test_the_first_changelog_is_whole_or_a_loss(tmp_path: Path, merges: bool) -> None:
+    """Nothing was before it: a first overwrite is what its changelog says. A loss is answered as any other."""
+    sums = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"} if merges else {}
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t", SCHEMA, primary_key=["id"], options={"bucket": "1", "changelog-producer": "input", **KEPT, **sums}
+    )
+    row = pa.table({"id": [1], "v": [1]}, SCHEMA)
+    table.overwrite(row)
+    table.write(row)
+    list(expire_snapshots(table.store, ONE))
+    table = Catalog(str(tmp_path)).table("db.t")
+    start = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
+    if not merges:
+        assert changes_followed(table, options=start) == [("+I", 1, 1)] * 2
+        return
+    with pytest.raises(CorruptDataError, match=r"log\.on-offset-lost"):
+        changes_followed(table, options=start)
+    assert changes_followed(table, options={**start, "log.on-offset-lost": "resnapshot"}) == [("+I", 1, 2)]
+
+
 def test_a_changelog_that_expires_under_a_stream_is_a_loss_that_is_named(tmp_path: Path) -> None:
     table = written_often(tmp_path, "lookup")
     list(expire_snapshots(table.store, ONE))

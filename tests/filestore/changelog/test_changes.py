@@ -316,8 +316,10 @@ def test_a_partition_whose_buckets_were_counted_anew_is_compared_as_a_whole() ->
     assert (split.bucket, len(split.before), len(split.after)) == (0, 3, 2)
 
 
-def test_a_snapshot_that_needs_the_expired_one_before_it_is_refused() -> None:
-    table = key_table(bucket="1")
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_a_snapshot_that_needs_the_expired_one_before_it_is_refused(producer: str) -> None:
+    """The changelog of an overwrite has the new rows alone: streams kept those that it had removed."""
+    table = key_table(bucket="1", changelog_producer=producer)
     table.write(rows((1, 1)))
     table.write(rows((2, 2)))
     assert changed_rows(table, plan_changes(table.store, None, snapshot_of(table))) == [("+I", 2, 2)], "needs no other"
