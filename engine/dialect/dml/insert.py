@@ -35,14 +35,10 @@ from filestore.layout.paths import MAIN_BRANCH
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError, MissingColumnError
 
-_CLAUSES: Final = frozenset(
-    {"this", "hint", "by_name", "partition", "overwrite", "expression", "source", "where", "with_"}
-)
 _WHAT: Final = "INSERT with REPLACE WHERE"
 _IS_MET: Final = "_fluvial_met"
 _OTHER: Final = "_fluvial_other"
 _ROW: Final = "_fluvial_row"
-_WORDS: Final = {"exists": "IF NOT EXISTS", "using": "REPLACE USING", "stored": "STORED BY", "conflict": "ON CONFLICT"}
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 _TOO_MANY: Final = "INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS"
 _NOT_ENOUGH: Final = "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS"
@@ -110,13 +106,6 @@ class _Insert:
         self._node = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
 
     def run(self) -> pa.Table:
-        unknown = [name for name, given in self._tree.args.items() if given and name not in _CLAUSES]
-        if unknown:
-            words = _WORDS.get(unknown[0], unknown[0].upper())
-            raise self._problem(
-                f"INSERT with this clause is not known: clause='{words}' "
-                "fix='INSERT OVERWRITE, INSERT INTO ... REPLACE WHERE, or MERGE'"
-            )
         static = self._partition()
         listed = self._listed()
         is_by_name = bool(self._tree.args.get("by_name"))

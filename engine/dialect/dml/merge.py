@@ -29,6 +29,7 @@ from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
+from engine.runtime.spark_messages import cause_in_spark
 from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
@@ -60,6 +61,12 @@ _ACTIONS: Final = {
     Match.BY_TARGET: (MergeAction.INSERT,),
     Match.BY_SOURCE: (MergeAction.UPDATE, MergeAction.DELETE),
 }
+_UNREACHED: Final = {
+    Match.MATCHED: "NON_LAST_MATCHED_CLAUSE_OMIT_CONDITION",
+    Match.BY_TARGET: "NON_LAST_NOT_MATCHED_BY_TARGET_CLAUSE_OMIT_CONDITION",
+    Match.BY_SOURCE: "NON_LAST_NOT_MATCHED_BY_SOURCE_CLAUSE_OMIT_CONDITION",
+}
+_NO_COLUMN: Final = "UNRESOLVED_COLUMN.WITH_SUGGESTION"
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,7 @@ class _Reader:
         while whens[-1] < self._end:
             whens.append(self._text.find("WHEN", whens[-1] + 1))
         clauses = tuple(self._clause(start, stop) for start, stop in pairwise(whens))
+        self._check_order(clauses)
         return MergeText(
             head=(0, self._text.start_of(self._start)),
             target=self._span(into + 1, using),
@@ -124,6 +132,14 @@ class _Reader:
             condition=self._span(on + 1, whens[0]),
             clauses=clauses,
         )
+
+    def _check_order(self, clauses: Sequence[Clause]) -> None:
+        for match, condition in _UNREACHED.items():
+            first = next((each for each in clauses if each.match is match and each.condition is None), None)
+            if first is not None and first is not [each for each in clauses if each.match is match][-1]:
+                words = f"only the last WHEN {match.value} has no condition: fix='AND and a condition, or leave it out'"
+                problem = self._text.statement.source.problem(words, first.start, first.stop)
+                raise problem from cause_in_spark(condition)
 
     def _clause(self, start: int, stop: int) -> Clause:
         index = start + 1
@@ -386,7 +402,7 @@ class _Merge:
                     f"the source has no column for {clause.action.value} *: column={missing[0]}",
                     clause.start,
                     clause.stop,
-                )
+                ) from cause_in_spark(_NO_COLUMN)
             names = [field.name for field in self._fields if field.name not in missing]
             return [((name,), f"{quoted(self._source_alias)}.{quoted(name)}") for name in names]
         found = []

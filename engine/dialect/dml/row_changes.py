@@ -61,8 +61,6 @@ def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
     target = find_target(context, statement, tree.this)
     if target is None:
         return None
-    if tree.args.get("using") or tree.args.get("tables"):
-        raise statement.source.problem("DELETE with USING is not known: fix=use WHERE ... IN, or MERGE", 0, 6)
     text = StatementText(statement)
     with target.turn(), bind_changed(context, statement, tree, StatementReads(context), target) as bound:
         partition = whole_partition(bound, tree, target.schema.partition_keys)

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import StoreAssignment
+from engine.dialect.dml.clauses import unknown_clause
 from engine.dialect.grammar.dialect import table_options
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.references import our_name
@@ -258,6 +259,7 @@ def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> Wr
             f"system tables are read only: name={_written(table)}" if is_system_table(context.catalog, name) else ""
         )
         problem = "only the present can be written: fix=remove the version" if table.args.get("version") else problem
+        problem = problem or unknown_clause(statement.tree) or ""
         target = None if problem else WriteTarget.of(context, name, table_options(table))
     except InvalidInputError as error:
         raise statement.source.problem(str(error), *place) from error

@@ -85,6 +85,64 @@ def test_a_wrong_insert_is_refused_and_leaves_nothing(tables: Tables, text: str,
     assert table.store.snapshots.latest_id() == 1
 
 
+MERGE = "MERGE INTO {t} USING (SELECT 1L AS id, 7 AS v, 'x' AS name) s ON {t}.id = s.id "
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("DELETE FROM {t} LIMIT 1", "LIMIT"),
+        ("DELETE FROM {t} WHERE id > 1 ORDER BY id LIMIT 1", "ORDER"),
+        ("DELETE FROM {t} RETURNING *", "RETURNING"),
+        ("DELETE FROM {t} USING {u} WHERE {t}.id = {u}.id", "USING"),
+        ("DELETE {t} FROM {t} WHERE id = 1", "a table before FROM"),
+        ("DELETE FROM {t} TABLESAMPLE (1 ROWS)", "TABLESAMPLE"),
+        ("DELETE FROM {t}, {u}", "JOIN"),
+        ("DELETE FROM {t} JOIN {u} ON true WHERE true", "JOIN"),
+        ("DELETE FROM {t} AS x (a, b, c) WHERE a = 1", "columns behind AS"),
+        ("UPDATE {t} SET v = 1 LIMIT 1", "LIMIT"),
+        ("UPDATE {t} SET v = 1 ORDER BY id", "ORDER"),
+        ("UPDATE {t} SET v = 1 WHERE id = 1 RETURNING *", "RETURNING"),
+        ("UPDATE {t} SET v = 1 FROM {u} WHERE {t}.id = {u}.id", "FROM"),
+        ("UPDATE {t} JOIN {u} ON true SET v = 1", "JOIN"),
+        ("UPDATE {t} TABLESAMPLE (1 ROWS) SET v = 1", "TABLESAMPLE"),
+        ("UPDATE {t} AS x (a, b, c) SET b = 1", "columns behind AS"),
+        (MERGE + "WHEN MATCHED THEN DELETE RETURNING *", "RETURNING"),
+        (MERGE + "WHEN MATCHED BY SOURCE THEN DELETE", "WHEN MATCHED BY SOURCE"),
+        (MERGE + "WHEN MATCHED THEN UPDATE SET * WHERE s.id = 2", "WHERE"),
+        (MERGE + "WHEN MATCHED THEN UPDATE SET v = 1 WHERE s.id = 2", "WHERE"),
+        (MERGE + "WHEN MATCHED THEN UPDATE SET * EXCEPT (v)", "EXCEPT"),
+        (MERGE + "WHEN NOT MATCHED THEN INSERT * EXCEPT (v)", "EXCEPT"),
+        (MERGE + "WHEN NOT MATCHED THEN INSERT (id) VALUES (9) WHERE false", "WHERE"),
+        ("MERGE INTO {t} TABLESAMPLE (1 ROWS) USING {u} ON {t}.id = {u}.id WHEN MATCHED THEN DELETE", "TABLESAMPLE"),
+        ("MERGE INTO {t} AS x (a, b, c) USING {u} ON x.a = {u}.id WHEN MATCHED THEN DELETE", "columns behind AS"),
+        ("MERGE INTO {t} USING {u} USING (id) WHEN MATCHED THEN DELETE", "USING"),
+        ("INSERT INTO {t} VALUES (9, 9, 'x') RETURNING *", "RETURNING"),
+        ("INSERT INTO {t} SELECT 9, 9, 'x' ON CONFLICT DO NOTHING", "ON CONFLICT"),
+        ("INSERT INTO {t} DEFAULT VALUES", "DEFAULT"),
+        ("INSERT OR REPLACE INTO {t} SELECT 9, 9, 'x'", "OR"),
+        ("INSERT INTO {t} PIVOT (sum(v) FOR id IN (1)) SELECT 9, 9, 'x'", "PIVOT"),
+    ],
+)
+def test_a_clause_of_another_dialect_is_refused_and_never_passed_over(tables: Tables, text: str, clause: str) -> None:
+    """``DELETE FROM t LIMIT 1`` deleted all rows. Spark has none of these: what it has is known by name."""
+    tables.keyed("u")
+    table = tables.keyed()
+    assert f"clause='{clause}' fix=" in tables.refused(text)
+    assert table.store.snapshots.latest_id() == 1
+
+
+@pytest.mark.parametrize("match", ["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"])
+def test_only_the_last_clause_of_a_merge_has_no_condition(tables: Tables, match: str) -> None:
+    """As in Spark: those behind one without would never apply."""
+    table = tables.keyed()
+    actions = ("INSERT *", "INSERT (id) VALUES (9)") if match == "NOT MATCHED" else ("DELETE", "UPDATE SET v = 1")
+    clauses = [f"WHEN {match} AND s.id = 1 THEN {actions[0]} " if "SOURCE" not in match else ""]
+    clauses += [f"WHEN {match} THEN {action} " for action in actions]
+    assert f"only the last WHEN {match} has no condition" in tables.refused(MERGE + "".join(clauses))
+    assert table.store.snapshots.latest_id() == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -41,6 +41,7 @@ def refusing(spark: SparkSession, shop: Catalog) -> str:
         ("CREATE TABLE {}_2 (id BIGINT GENERATED ALWAYS AS IDENTITY)", ParseException, "identity columns"),
         ("CREATE TABLE {}_2 LIKE {} USING parquet", IllegalArgumentException, "tables of this catalog are Fluvial's:"),
         ("ANALYZE TABLES IN fluvial.shop COMPUTE STATISTICS NOSCAN", IllegalArgumentException, "word=NOSCAN fix="),
+        ("DELETE FROM {} LIMIT 1", IllegalArgumentException, "clause='LIMIT' fix="),
         ("INSERT INTO {} REPLACE USING (id) SELECT 1, 'x'", IllegalArgumentException, "clause='REPLACE USING' fix="),
     ],
 )
@@ -96,6 +97,11 @@ NO_COLUMN, NO_TABLE = "UNRESOLVED_COLUMN.WITH_SUGGESTION", "TABLE_OR_VIEW_NOT_FO
         ("UPDATE {} SET v = array(1)", NO_CAST),
         ("MERGE INTO {} t USING {} s ON t.id = s.id WHEN NOT MATCHED AND t.v = 'b' THEN INSERT *", NO_COLUMN),
         ("MERGE INTO {} t USING {} s ON t.id = s.id WHEN MATCHED AND v = 'b' THEN DELETE", "AMBIGUOUS_REFERENCE"),
+        ("MERGE INTO {} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *", NO_COLUMN),
+        (
+            "MERGE INTO {} t USING {} s ON t.id = s.id WHEN MATCHED THEN DELETE WHEN MATCHED THEN UPDATE SET *",
+            "NON_LAST_MATCHED_CLAUSE_OMIT_CONDITION",
+        ),
         ("CREATE DATABASE fluvial.shop", "SCHEMA_ALREADY_EXISTS"),
         ("CREATE TABLE {}_new LIKE fluvial.shop.nothing", NO_TABLE),
         ("MERGE INTO {} t USING fluvial.shop.nothing s ON t.id = s.id WHEN MATCHED THEN DELETE", NO_TABLE),
