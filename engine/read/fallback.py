@@ -88,6 +88,7 @@ def find_fallback(table: FileTable, state: ReadState, request: ReadRequest) -> F
         )
     other = read.on_branch(name)
     _check_fits(read, other)
+    _check_unplaced(read, other, request.place_of_table, key)
     as_of_ms = _travel_ms(state, request)
     snapshots, now_ms = other.store.snapshots, other.store.clock.now_ms()
     snapshot = snapshots.latest() if as_of_ms is None else snapshots.as_of(as_of_ms, now_ms=now_ms)
@@ -104,6 +105,21 @@ def _travel_ms(state: ReadState, request: ReadRequest) -> int | None:
             return None if state.snapshot is None else state.snapshot.time_ms
         case _:
             return None
+
+
+def _check_unplaced(table: FileTable, other: FileTable, of_table: str | None, key: str) -> None:
+    """Refuse a stored state of either branch: Paimon reads each of both by its own, at different times.
+
+    Raises: InvalidInputError naming the option; the other branch is closed to batch reads.
+    """
+    of_other = ReadRequest.parse(other.options, {}).place_of_table
+    for stored, opened in ((of_table, table), (of_other, other)):
+        if stored is not None:
+            raise InvalidInputError(
+                f"a state that a table has for its reads is of one of two branches: table={opened.name} "
+                f"option={stored} value={opened.options.texts_by_key()[stored]} {key}={other.store.paths.branch} "
+                f"fix='reset it (ALTER TABLE {opened.name} RESET), and give each read its state'"
+            )
 
 
 def _check_fits(table: FileTable, fallback: FileTable) -> None:

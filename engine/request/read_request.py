@@ -110,6 +110,7 @@ class ReadRequest:
     """What a batch read was asked for."""
 
     place: Place = field(default_factory=Newest)
+    place_of_table: str | None = None  # the option of the table that says so; None: it is the newest, or the reader's
     reads_log: bool = False  # scan.log.union: the tail of the log is merged over the files
     max_staleness_ms: int | None = None  # of the newest state only; None: no limit
     fails_on_lost_log: bool = True  # log.on-offset-lost; False: the files alone, when records of the log are gone
@@ -142,6 +143,7 @@ class ReadRequest:
         place = _place(options, given, places)
         return cls(
             place=place,
+            place_of_table=next((key for key in places if key not in given), None),
             reads_log=_reads_log(options, given, places),
             max_staleness_ms=_staleness_ms(options, given, places),
             fails_on_lost_log=options.log_on_offset_lost == "fail",

@@ -1,6 +1,7 @@
 """Partitions that a branch lacks come from the branch that it falls back to, or a primary branch comes first."""
 
 import random
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -108,6 +109,29 @@ def test_partitions_of_a_primary_branch_come_first(catalog: Catalog) -> None:
     assert found(raw) == {("x", 2): "branch"}
     with pytest.raises(InvalidInputError, match=f"batch reads take partitions from this branch: .*option={PRIMARY}"):
         delete_branch(main.store, "raw")
+
+
+@pytest.mark.parametrize("key", [KEY, PRIMARY])
+@pytest.mark.parametrize("state", ["scan.snapshot-id", "scan.timestamp", "scan.tag-name"])
+def test_a_stored_state_of_one_of_both_branches_is_refused(key: str, state: str, catalog: Catalog) -> None:
+    """Paimon reads the other branch as it is now beside the older state of the table; here it was as of then."""
+    main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
+    main.write(day_rows("d1", 1, v="own"))
+    raw.write(day_rows("d2", 1, v="raw"))
+    create_tag(main, "then")
+    create_tag(raw, "then")
+    text = {"scan.snapshot-id": "1", "scan.tag-name": "then"}.get(state, "2999-01-01")
+    catalog.alter_table("db.t", [RemoveOption(KEY), SetOption(key, "raw")])
+    for name in ("db.t", "db.t$branch_raw"):
+        catalog.alter_table(name, [SetOption(state, text)])
+        says = rf"table=\S*{re.escape(name)} option={re.escape(state)} value={text} {key}=raw fix='reset it"
+        with pytest.raises(InvalidInputError, match=says):
+            catalog.table("db.t").read()
+        if name == "db.t":
+            both = {("d1", 1): "own", ("d2", 1): "raw"}
+            assert found(catalog.table("db.t"), options={"scan.mode": "latest"}) == both
+        catalog.alter_table(name, [RemoveOption(state)])
+    assert found(catalog.table("db.t")) == both
 
 
 @pytest.mark.parametrize("key", [KEY, PRIMARY])
