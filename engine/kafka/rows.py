@@ -135,7 +135,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: 
             unavailable_values="keep" if keeps else "fail",
             placeholder=options.placeholder,
             with_truncates=emits_truncates,
-            partial_deletes="fail" if fails else "null" if keeps else "keep",
+            partial_deletes="fail" if fails else "keep",
         )
         first_truncate = found.truncates[0] if found.truncates else None
         if found.truncates:
