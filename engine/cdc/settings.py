@@ -12,7 +12,6 @@ from logstore.format.connect_types import DEFAULT_RULES, TypeRules
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from logstore.kafka.clients import KafkaProperties
-from lsm.errors import InvalidInputError
 
 ISOLATE: Final = "isolate"
 STOP: Final = "stop"
@@ -23,34 +22,9 @@ APPEND: Final = "append"
 SKIP: Final = "skip"
 REFUSE: Final = "refuse"
 """The rule ``types.lossy`` for columns that lose something."""
-_ENGINE: Final = "merge-engine"
-_KINDS: Final = "rowkind.field"
 CUT: Final = "transaction"
 NO_CUT: Final = "none"
 GENERATED: Final = "a generated column, left out: changes do not have it; columns.compute can compute it"
-
-
-def check_holds_newest(table: str, options: Mapping[str, str]) -> None:
-    """Refuse options by which a table is not what its source is: the newest row of each key.
-
-    Args:
-        table: its name, "*" for all tables of a job.
-        options: of the table.
-
-    Raises:
-        InvalidInputError: changes would be added up, nulls left out, or kinds taken from a column.
-    """
-    engine = options.get(_ENGINE, "deduplicate").strip().lower()
-    wrong = f"{_ENGINE}={engine}" if engine != "deduplicate" else None
-    wrong = wrong or next((f"{name}={options[name]}" for name in [_KINDS] if name in options), None)
-    if wrong is None:
-        return
-    raise InvalidInputError(
-        f"a table of a captured database holds the newest row of each key, as its source does: table={table} {wrong} "
-        "fix='take it out of the options; the changes of the table are summed up, or joined, by a pipeline of "
-        "fluvial run into another table. A table that has it is made again by: "
-        f"fluvial cdc resnapshot {'TABLE' if table == '*' else table} --drop'"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +73,6 @@ class CdcSettings:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every table
     tables: Mapping[str, TableSettings] = field(default_factory=dict)
     connector: Mapping[str, str] = field(default_factory=dict)  # settings that decide how it writes values
-
-    def __post_init__(self) -> None:
-        """Raises: InvalidInputError: the tables that these options make would not be what their sources are."""
-        check_holds_newest("*", self.options)
-        for name, each in self.tables.items():
-            check_holds_newest(name, each.options)
 
     def table(self, name: str) -> TableSettings:
         """The settings of one table, by its name without the database."""

@@ -23,7 +23,7 @@ from engine.cdc.rules.part_sequence import (
     pass_through,
 )
 from engine.cdc.rules.widening import has_place_for
-from engine.cdc.settings import COUNT_ROWS, REFUSE, SKIP, SOFT, CdcSettings, check_holds_newest
+from engine.cdc.settings import COUNT_ROWS, REFUSE, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.kafka.offsets import OffsetRange, Offsets
 from engine.log.table_log import default_topic
@@ -138,8 +138,6 @@ class CdcTables:
                 cannot be made.
         """
         table = self.catalog.table(self.full_name(name)) if self.exists(name) else None
-        if table is not None:
-            check_holds_newest(name, table.schema.options)
         places: dict[str, int] = {}
         if met:
             places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from engine.cdc.rules.names import NameRule, Naming
@@ -20,7 +19,6 @@ from filestore.types.data_types import parse_data_type
 from logstore.format.connect_types import TypeRules
 from logstore.kafka.memory.cluster import MemoryCluster
 from logstore.kafka.topics import LogTopics
-from lsm.errors import InvalidInputError
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import Field, Record, SourceTable, decimal, int32, int64, text
 
@@ -397,29 +395,6 @@ def test_a_delete_that_has_its_key_only_where_another_column_orders_rows(tmp_pat
         reason = reason_of(job)
         do(with_rules(job, tables={}), reason, "resnapshot", Live(T, [{"id": 2, "v": 1}]))
         check_equal(job, [{"id": 2, "v": 1}])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
-        {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
-        {"merge-engine": "first-row", "ignore-delete": "true"},
-        {"rowkind.field": "kind"},
-    ],
-)
-def test_a_table_that_would_not_hold_the_newest_row_of_a_key(tmp_path: Path, options: dict[str, str]) -> None:
-    """A sum counted an update twice, a partial update left nulls out, and no one was asked."""
-    for settings in ({"options": options}, {"tables": {"t": TableSettings(options=options)}}):
-        with pytest.raises(InvalidInputError, match=r"merge-engine=|rowkind\.field="), memory_job(tmp_path, **settings):
-            pass
-    with memory_job(tmp_path) as job:
-        schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.int32()), ("kind", pa.string())])
-        job.catalog.create_table("shop.t", schema, primary_key=["id"], options={"bucket": "1", **options})
-        job.batch(T.insert({"id": 1, "v": 1}))
-        do(job, reason_of(job), "resnapshot", Live(T, [{"id": 1, "v": 1}]))
-        job.batch(T.update({"id": 1, "v": None}))
-        check_equal(job, [{"id": 1, "v": None}])
 
 
 @pytest.mark.parametrize("settings", [{"added": {}}, {"without_key": "append"}])
