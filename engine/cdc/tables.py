@@ -22,6 +22,7 @@ from engine.cdc.rules.part_sequence import (
     made_again,
     pass_through,
 )
+from engine.cdc.rules.table_options import check_equal_options
 from engine.cdc.rules.widening import has_place_for
 from engine.cdc.settings import COUNT_ROWS, REFUSE, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
@@ -157,6 +158,7 @@ class CdcTables:
                 if not state.sources and not state.key:
                     state = replace(state, key=key)
                 _check_key(name, state.key, key, each)
+                check_equal_options(table.options, table=name)
                 if each.source not in state.sources:
                     state = replace(state, sources=(*state.sources, each.source))
                 is_ordered = each.position.rpartition("/")[0] in ordered

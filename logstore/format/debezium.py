@@ -33,7 +33,7 @@ PartialDeletes = Literal["keep", "null", "fail"]
 """What becomes of a delete whose row has only its key: it stays as written, gets null for the rest, or is bad."""
 KEY_ONLY: Final = (
     "a delete has only its key, and the values of its row are needed "
-    "fix='set REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL), or partial-deletes=keep'"
+    "fix='set REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL)'"
 )
 """The reason why such a delete is a bad record."""
 _NO_OLD_KEY: Final = "an update changed the key and left values out, and the old key, whose row has them, is not known"

@@ -267,9 +267,10 @@ class ChangeRows:
         columns = row_columns(part, piece.source, self.settings)
         schema = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         chosen = pa.array(indices)
-        row, key_split = part.row, split_of(self.settings)
+        row, key_split, plan = part.row, split_of(self.settings), own.sequence.plans[run]
         if part.is_declared:
             row, key_split = without_guesses(row), _already_split(part.key and without_guesses(part.key))
+        needs_before = not self.keys or self._is_key_of_rule(part, own, plan)
         found = decode_envelopes(
             piece.texts.filter(pa.array(mask)),
             schema=schema,
@@ -277,18 +278,20 @@ class ChangeRows:
             key_names=[name for name in key_names(part) if name in schema.names],
             old_keys=chunk.records[OLD_KEY.name].take(chosen),
             on_error="collect",
-            with_update_before=not self.keys,
+            with_update_before=needs_before,
             split=_already_split({"fields": [row]}),
             key_split=key_split,
             out_of_range=self.settings.types.out_of_range,
             unavailable_values=self.settings.unavailable_values,
             placeholder=self.settings.placeholder,
-            partial_deletes="null",
+            partial_deletes="fail" if needs_before and self.keys else "null",
         )
+        if self.keys:
+            found = _with_moved(found, [name for name, column in plan.items() if column in self.keys])
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
         found = replace(found, rows=as_in_the_source(found.rows, part, meta))
-        unfit = self._unfit(found, types, own.sequence.plans[run])
+        unfit = self._unfit(found, types, plan)
         bad = [*found.bad, *unfit]
         if unfit:
             fits = pa.array(~np.isin(found.record_indices, [each.index for each in unfit]))
@@ -301,6 +304,11 @@ class ChangeRows:
             rows = _with_lists(rows)  # rows before one that lacks values are those that have them
         bad = [replace(each, index=int(indices[each.index])) for each in bad]
         return rows, indices[found.record_indices], bad
+
+    def _is_key_of_rule(self, part: RowPart, own: TableSource, plan: Mapping[str, str]) -> bool:
+        """Whether a column of the table's key is not in the record's: an update may change it, and says only before."""
+        given = {plan[name] for name in key_names(part) if name in plan}
+        return not {*self.keys} & {*plan.values()} <= given | own.constants.keys()
 
     def _unfit(self, found: DecodedChanges, types: Mapping[str, DataType], plan: Mapping[str, str]) -> list[BadRecord]:
         """The records with a value that its column cannot hold, where a rule keeps the column from getting wider.
@@ -346,7 +354,8 @@ class ChangeRows:
             elif each.name in self.settings.added:
                 values = metadata_column(self.settings.added[each.name], meta).cast(arrow)
                 if self.settings.added[each.name] == DELETED_WHEN:
-                    values = pc.and_not(values, pc.and_(retracts(found.kinds), not self.keys))
+                    is_delete = pc.equal(found.kinds, pa.scalar(int(RowKind.DELETE), pa.int8()))
+                    values = is_delete if self.keys else pc.and_not(values, retracts(found.kinds))
             elif each.name == SEQUENCE_COLUMN and each.name not in by_column:
                 values = metadata_column(SEQUENCE, meta).cast(arrow)
             elif each.name in by_column:
@@ -548,6 +557,25 @@ def _filtered(found: DecodedChanges, kept: pa.BooleanArray) -> DecodedChanges:
         record_indices=found.record_indices[flags(kept)],
         unavailable=None if found.unavailable is None else found.unavailable.filter(kept),
         old_keys=None if found.old_keys is None else found.old_keys.filter(kept),
+    )
+
+
+def _with_moved(found: DecodedChanges, keys: Sequence[str]) -> DecodedChanges:
+    """The changes, where each row before an update is a delete if the update changes its key, and else left out."""
+    kinds = found.kinds.to_numpy(zero_copy_only=False)
+    is_before = kinds == RowKind.UPDATE_BEFORE
+    if not is_before.any():
+        return found
+    before = np.flatnonzero(is_before)  # its update follows it
+    is_moved = np.zeros(len(before), np.bool_)
+    for name in keys:
+        column = found.rows.column(found.rows.schema.get_field_index(name))
+        old, new = column.take(pa.array(before)), column.take(pa.array(before + 1))
+        is_moved |= ~flags(pc.fill_null(pc.equal(old, new), False))
+    kept = ~is_before
+    kept[before[is_moved]] = True
+    return _filtered(
+        replace(found, kinds=pa.array(np.where(is_before, np.int8(RowKind.DELETE), kinds), pa.int8())), pa.array(kept)
     )
 
 

@@ -12,12 +12,14 @@ from engine.cdc.records.metadata import metadata_type
 from engine.cdc.records.part_columns import NULLS, NULLS_OF_AVRO
 from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
 from engine.cdc.rules.part_sequence import CHANGE_KINDS, WORDS
+from engine.cdc.rules.table_options import check_equal_options
 from engine.cdc.settings import APPEND, COUNT_ROWS, CUT, HARD, ISOLATE, NO_CUT, SKIP, SOFT, STOP
 from engine.deploy.config.pipeline_config import AVAILABLE_NOW, KAFKA, Expect, TriggerConfig
 from engine.deploy.config.section import Options, Seconds, Section, SizeBytes, one_of, problem
 from engine.deploy.config.table_config import Columns
 from engine.dialect.grammar.type_grammar import parse_type
 from engine.runtime.expected_rows import DEAD_LETTER
+from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
 
@@ -307,6 +309,20 @@ class CdcConfig(Section):
                 declared_part(name, columns, self.each[name].key, self.source.connector)
             except InvalidInputError as error:
                 raise problem("columns cannot be read", key="each", facts=str(error)) from error
+        return self
+
+    @model_validator(mode="after")
+    def _tables_may_equal_their_sources(self) -> Self:
+        for where, options in (
+            ("options", self.options),
+            *((f"each.{name}", one.options) for name, one in self.each.items()),
+        ):
+            try:
+                check_equal_options(TableOptions.parse(options, strict=False), where=where)
+            except InvalidInputError as error:
+                raise problem(
+                    "options that a table of a source cannot have", key="options", facts=str(error)
+                ) from error
         return self
 
     @property

@@ -409,6 +409,29 @@ def test_a_row_without_a_key_that_has_values_of_its_change(tmp_path: Path, setti
         assert [each["id"] for each in job.rows("t")] == [2, 3]
 
 
+UNEQUAL = {
+    "rowkind.field": "s", "merge-engine": "partial-update", "ignore-delete": "true", "bucket": "-2",
+    "sequence.field.sort-order": "descending", "changelog-producer": "input", "log.changelog-mode": "all",
+}  # fmt: skip
+BESIDE = {
+    "partial-update": {"partial-update.remove-record-on-delete": "true"},
+    "all": {"log.system": "kafka", "log.kafka.bootstrap.servers": "cdc.memory:9092", "bucket": "1"},
+}
+
+
+@pytest.mark.parametrize("key", UNEQUAL)
+def test_an_option_with_which_the_table_does_not_equal_its_source(tmp_path: Path, key: str) -> None:
+    """Rows, kinds or changes were others in silence, or the table waited without a way on; of the job, or stored."""
+    source = SourceTable("t", [*T.columns, text("s")])
+    options = {key: UNEQUAL[key], **BESIDE.get(UNEQUAL[key], {})}
+    with memory_job(tmp_path, tables={"t": TableSettings(options=options)}) as job:
+        job.batch(source.insert({"id": 1, "v": 1, "s": "x"}), source.insert({"id": 2, "v": 1, "s": "-D"}))
+        reason = reason_of(job)
+        assert f"option={key} value={UNEQUAL[key]}" in reason
+        do(with_rules(job, tables={}), reason, "resnapshot", Live(source, [{"id": 1, "v": 1, "s": "x"}]))
+        check_equal(job, [{"id": 1, "v": 1, "s": "x"}])
+
+
 ENGINE = Path(__file__).parents[3] / "engine" / "cdc"
 TESTS = Path(__file__).parent
 THIS, SEVERAL = "test_ways_on", "test_topics_of_several_partitions"
@@ -443,6 +466,8 @@ WAYS = {
     "the key of the source table has changed": (THIS, "test_a_key_that_has_changed"),
     "a column of the source has the name of one that the job adds":
         (THIS, "test_a_column_with_the_name_of_one_that_the_job_adds"),
+    "a table with this option does not equal its source":
+        (THIS, "test_an_option_with_which_the_table_does_not_equal_its_source"),
     "a delete has its key only, and would remove nothing where another column orders rows":
         (THIS, "test_a_delete_that_has_its_key_only_where_another_column_orders_rows"),
     "a row of a table without a key is found by all its values, and these differ from change to change":
