@@ -73,6 +73,18 @@ def test_an_update_that_does_not_say_the_row_before_is_refused(tmp_path: Path, s
         assert job.rows("t") == [A]
 
 
+@pytest.mark.parametrize("blank", [None, ""])
+def test_a_delete_that_does_not_say_the_key_of_the_rule_is_refused(tmp_path: Path, blank: str | None) -> None:
+    """The connector writes no text where the column is NOT NULL, and the row of that key was deleted."""
+    columns = [*T.columns[:2], {**T.columns[2], "optional": blank is None}]
+    source = SourceTable("t", columns)
+    with memory_job(tmp_path, **KEYS["another key"]) as job:
+        job.batch(source.insert(A), source.insert({**B, "s": ""}))
+        reason = str(job.batch(source.delete({"id": 1, "n": None, "s": blank})).tables["t"].parked)
+        assert "REPLICA IDENTITY FULL" in reason
+        assert sorted(each["s"] for each in job.rows("t")) == ["", "a"]
+
+
 def test_a_key_of_fewer_columns_than_the_source_has_needs_no_row_before(tmp_path: Path) -> None:
     """Its columns are in the record's key: an update that changes one comes as a delete and an insert."""
     source = SourceTable("t", [*T.columns[:1], {**T.columns[1], "optional": False}, T.columns[2]], key=("id", "n"))
