@@ -55,6 +55,8 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     run = _RUN.get(type(statement.tree))
     if run is None:
         raise statement.source.problem("this statement cannot write rows", 0, len(statement.text))
+    if not isinstance(statement.tree.this, exp.Expr):  # sqlglot reads DELETE t WHERE ...
+        raise statement.source.problem("syntax error, expected FROM", 0, len(statement.text))
     repeats = _repeats.setdefault(_place(context, statement.tree), Lock())
     try:
         with repeats if repeats.locked() and _replaces(statement.tree) else nullcontext():

@@ -132,6 +132,13 @@ def test_a_clause_of_another_dialect_is_refused_and_never_passed_over(tables: Ta
     assert table.store.snapshots.latest_id() == 1
 
 
+def test_a_delete_without_from_is_refused(tables: Tables) -> None:
+    """It ended with an ``AttributeError``."""
+    table = tables.keyed()
+    assert "syntax error, expected FROM" in tables.refused("DELETE {t} WHERE id = 1")
+    assert table.store.snapshots.latest_id() == 1
+
+
 @pytest.mark.parametrize("match", ["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"])
 def test_only_the_last_clause_of_a_merge_has_no_condition(tables: Tables, match: str) -> None:
     """As in Spark: those behind one without would never apply."""
