@@ -1,8 +1,8 @@
-"""What programs may build on: every public name, with its class and since when; ``fluvial config --promises``.
+"""The list of the public names, on which programs may build: ``fluvial config --promises``.
 
-Names are those of the package ``fluvial``, commands, options, keys of job files, procedures, metrics and columns of
-system tables. The list is kept in a file, so that a change of a name is seen in a diff, and a name keeps the release
-that it came with.
+Each name has its class and the release that it came with. Names are those of the package ``fluvial``, commands,
+options, keys of job files, procedures, metrics and columns of system tables. The list is kept in a file, so that a
+change of a name is seen in a diff, and a name keeps its release.
 """
 
 import inspect
@@ -30,7 +30,7 @@ from filestore.system_tables import SYSTEM_TABLES
 FILE: Final = "promises.tsv"
 STABLE, EXPERIMENTAL = "stable", "experimental"
 """A stable name stays for all releases of a major version; an experimental one may change with each release."""
-_EXPERIMENTAL: Final = ("command ui", "command serve", "command simulate", "python Table.live", "python LiveCopy")
+_EXPERIMENTAL: Final = ("command ui", "command serve", "command simulate", "python Table.live")
 _STARS: Final[Mapping[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 _OPTIONS: Final[Mapping[str, type[OptionValues]]] = {
     "table": TableOptions, "catalog": CatalogOptions, "writer": WriterOptions, "place": PlaceOptions,

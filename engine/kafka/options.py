@@ -74,7 +74,7 @@ class Truncates(Enum):
 
 
 class PartialDeletesRule(Enum):
-    """What becomes of a delete whose row has only its key, as PostgreSQL logs it by default."""
+    """Treatment of a delete whose row has only its key, as PostgreSQL logs it by default."""
 
     KEEP = "keep"
     FAIL = "fail"

@@ -22,6 +22,7 @@ from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, row_reading
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
+_NO_KEY: Final = "the record has no value, and key.columns is not set, so the deleted row is unknown"
 _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
 
 
@@ -226,8 +227,7 @@ def _decode_plain(
 
     without = np.flatnonzero(~has_value)
     if not key_names or not takes_deletes:
-        reason = "the record has no value, and key.columns is not set, so the deleted row is unknown"
-        reason = reason if takes_deletes else KEY_ONLY
+        reason = _NO_KEY if takes_deletes else KEY_ONLY
         bad += [BadRecord(index=int(index), reason=reason) for index in without]
         return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=_sorted(bad))
     key_schema = pa.schema([schema.field(name) for name in key_names])

@@ -344,7 +344,7 @@ def can_parse(spark: "SparkSession | None", text: str) -> bool:
 
 @dataclass(frozen=True)
 class SparkNames:
-    """What Spark looks up to run a text, each name in its parts."""
+    """The names that Spark looks up to run a text, each in its parts."""
 
     command: str  # the class of its plan
     tables: Sequence[tuple[str, ...]]
@@ -359,7 +359,7 @@ def knows_catalog(spark: "SparkSession", name: str) -> bool:
 
 
 def names_of_text(spark: "SparkSession", text: str) -> SparkNames | None:
-    """What Spark would look up for a text, without its WITH queries; None: it has no plan, or does not show it."""
+    """The names that Spark would look up for a text, without its WITH queries; None: it has no plan that shows them."""
     session = jvm_session(spark)
     try:
         plan = json.loads(session.sessionState().sqlParser().parsePlan(text).toJSON())

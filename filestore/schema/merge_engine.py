@@ -101,11 +101,12 @@ def resets_on_delete(options: TableOptions) -> bool:
     return options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
 
 
-def needs_deleted_values(schema: TableSchema, options: TableOptions) -> bool:
+def needs_deleted_values(schema: TableSchema) -> bool:
     """Whether a delete needs more of its row than the key: else it removes nothing, or takes nothing back.
 
     Null is the oldest of a sequence, and the least of a sum.
     """
+    options = schema.table_options
     if options.row_counts:
         return True
     if options.ignore_delete or options.merge_engine == "first-row":

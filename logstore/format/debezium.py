@@ -30,7 +30,7 @@ from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 PartialDeletes = Literal["keep", "null", "fail"]
-"""What becomes of a delete whose row has only its key: it stays as written, gets null for the rest, or is bad."""
+"""Treatment of a delete whose row has only its key: it stays as written, gets null for the rest, or is bad."""
 KEY_ONLY: Final = (
     "a delete has only its key, and the values of its row are needed "
     "fix='set REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL)'"
@@ -285,11 +285,8 @@ def _without_partial(
         return events
     if table.partial_deletes == "fail":
         bad = [BadRecord(index=int(each), reason=KEY_ONLY) for each in events.indices[is_partial]]
-        kept = _kept(events, ~is_partial)
-        return replace(kept, bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)))
-    columns = [without(each, lacks[name]) for name, each in zip(names, events.before.flatten(), strict=True)]
-    missing = events.before.is_null() if events.before.null_count else None
-    return replace(events, before=pa.StructArray.from_arrays(columns, fields=list(events.before.type), mask=missing))
+        return _with_bad(events, ~is_partial, bad)
+    return replace(events, before=_with_nulls(events.before, lacks))
 
 
 def _names_of_keys(keys: pa.Array | None, indices: IndexArray, table: _Target) -> list[tuple[IndexArray, list[str]]]:
@@ -512,10 +509,14 @@ def without_placeholders(events: Envelopes, placeholder: str, has_old_key: BoolA
     marked = mask_column(masks, len(is_update))
     if marked is None:
         return events
-    kept = [without(column, masks[name]) for name, column in zip(names, columns, strict=True)]
-    missing = events.after.is_null() if events.after.null_count else None
-    after = pa.StructArray.from_arrays(kept, fields=list(events.after.type), mask=missing)
-    return replace(events, after=after, unavailable=marked)
+    return replace(events, after=_with_nulls(events.after, masks), unavailable=marked)
+
+
+def _with_nulls(rows: pa.StructArray, masks: Mapping[str, BoolArray]) -> pa.StructArray:
+    """The rows, with null in each column where its mask is true."""
+    columns = [without(each, masks[field.name]) for field, each in zip(rows.type, rows.flatten(), strict=True)]
+    missing = rows.is_null() if rows.null_count else None
+    return pa.StructArray.from_arrays(columns, fields=list(rows.type), mask=missing)
 
 
 def converted(events: Envelopes, plan: ColumnPlan) -> Envelopes:
@@ -538,13 +539,18 @@ def converted(events: Envelopes, plan: ColumnPlan) -> Envelopes:
     kept = np.ones(len(events.kinds), bool)
     kept[list(reasons)] = False
     readable = replace(events, before=before.values, after=after.values)
-    return replace(_kept(readable, kept), bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)))
+    return _with_bad(readable, kept, bad)
 
 
 def events_without(events: Envelopes, indices: IndexArray) -> Envelopes:
     """The events but those of some records."""
     kept = ~np.isin(events.indices, indices)
     return events if kept.all() else _kept(events, kept)
+
+
+def _with_bad(events: Envelopes, kept: BoolArray, bad: Sequence[BadRecord]) -> Envelopes:
+    """The events that the mask has; the records of the others are bad ones."""
+    return replace(_kept(events, kept), bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)))
 
 
 def _kept(events: Envelopes, kept: BoolArray) -> Envelopes:

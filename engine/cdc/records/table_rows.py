@@ -270,7 +270,7 @@ class ChangeRows:
         row, key_split, plan = part.row, split_of(self.settings), own.sequence.plans[run]
         if part.is_declared:
             row, key_split = without_guesses(row), _already_split(part.key and without_guesses(part.key))
-        needs_before = not self.keys or self._is_key_of_rule(part, own, plan)
+        may_move = bool(self.keys) and self._is_key_of_rule(part, own, plan)
         found = decode_envelopes(
             piece.texts.filter(pa.array(mask)),
             schema=schema,
@@ -278,15 +278,15 @@ class ChangeRows:
             key_names=[name for name in key_names(part) if name in schema.names],
             old_keys=chunk.records[OLD_KEY.name].take(chosen),
             on_error="collect",
-            with_update_before=needs_before,
+            with_update_before=not self.keys or may_move,
             split=_already_split({"fields": [row]}),
             key_split=key_split,
             out_of_range=self.settings.types.out_of_range,
             unavailable_values=self.settings.unavailable_values,
             placeholder=self.settings.placeholder,
-            partial_deletes="fail" if needs_before and self.keys else "null",
+            partial_deletes="fail" if may_move else "null",
         )
-        if self.keys:
+        if may_move:
             found = _with_moved(found, [name for name, column in plan.items() if column in self.keys])
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}

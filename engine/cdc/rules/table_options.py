@@ -1,9 +1,10 @@
 """Options with which a table would not equal its source, or its changes not those of the source: they are refused."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from filestore.options.option import Option
+from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
 
@@ -24,13 +25,9 @@ def check_equal_options(options: TableOptions, *, table: str = "", where: str = 
         then = f"; then: fluvial cdc resnapshot {table} --drop" if table else ""
         raise InvalidInputError(
             f"a table with this option does not equal its source: {f'table={table} ' if table else ''}"
-            f"option={option.key} value={_shown(options.texts_by_key(), option)} reason='{why}' "
+            f"option={option.key} value={options.texts_by_key().get(option.key, option.default)} reason='{why}' "
             f"fix='take it out of {where}{instead}{then}'"
         )
-
-
-def _shown(texts: Mapping[str, str], option: Option[Any]) -> str:
-    return texts.get(option.key, str(option.default))
 
 
 def _unequal(options: TableOptions) -> Iterator[tuple[Option[Any], str, str]]:
@@ -47,7 +44,7 @@ def _unequal(options: TableOptions) -> Iterator[tuple[Option[Any], str, str]]:
         )
     if options.sequence_field_sort_order != "ascending":
         yield TableOptions.sequence_field_sort_order, "the oldest change of a row would win", ""
-    if options.bucket == -2:
+    if options.bucket == POSTPONE_BUCKET:
         yield TableOptions.bucket, "its rows are seen when a compaction gives them buckets", ", or set another number"
     if options.changelog_producer == "input":
         yield (
@@ -55,12 +52,7 @@ def _unequal(options: TableOptions) -> Iterator[tuple[Option[Any], str, str]]:
             "changes of a row with a key come without the row before, and may come twice",
             ", or set lookup",
         )
-    if (
-        options.log_system == "kafka"
-        and options.log_changelog_mode == "all"
-        and options.has_key
-        and not options.log_is_exact
-    ):
+    if options.log_system == "kafka" and options.has_key and options.log_takes_old_rows:
         yield (
             TableOptions.log_changelog_mode,
             "changes of a row with a key come without the row before, and may come twice",

@@ -48,7 +48,6 @@ _PARTIAL_DELETES: Final = "partial-deletes"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
 _TIME_SWITCH: Final = "spark.sql.timeType.enabled"
-_KEYED_DELETES: Final = frozenset({"json", "avro"})  # formats of logs whose deletes have no value
 _SUMMING: Final = frozenset({"sum", "count", "product", "collect", "listagg"})
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
@@ -174,7 +173,7 @@ def source_spec(
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
     if value_format in _DEBEZIUM and any(each.table_options.row_counts or [*_sums_of(each)] for each in targets):
         options.setdefault(_UPDATE_BEFORE, "true")  # the old row is deleted by its values, or taken out of the sum
-    if any(map(_needs_deleted_values, targets)):
+    if any(map(needs_deleted_values, targets)):
         options.setdefault(_PARTIAL_DELETES, PartialDeletesRule.FAIL.value)
     guessed = {name: f"{unit}{GUESS}" for name, unit in _epoch_units(fields).items()}
     units = {**guessed, **_pairs(options.get(_EPOCH_UNITS, ""))}
@@ -242,7 +241,7 @@ def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Seque
             f"{_UPDATE_BEFORE}=false where the rows are summed up by key, each once'"
         )
     by = by or next((f"function={each}" for target in targets for each in _sums_of(target)), None)
-    if spec.format != FLUVIAL_FORMAT or (by is None and not any(map(_needs_deleted_values, targets))):
+    if spec.format != FLUVIAL_FORMAT or (by is None and not any(map(needs_deleted_values, targets))):
         return
     read = ReadOptions.parse(spec.options, STREAM_KEYS)
     stream, options = stream_options(read, read.spark_schema()), read.table.options
@@ -262,16 +261,12 @@ def check_whole_changes(spec: SourceSpec, queries: Sequence[str], targets: Seque
             "fix='set log.scan.normalize=true among the options of the source, or log.scan.remove-normalize=true where "
             "the rows are summed up by key, each once'"
         )
-    if options.log_format in _KEYED_DELETES:
+    if options.log_deletes_have_key_only:
         raise InvalidInputError(
             f"a delete comes with its key only, and would remove nothing: source={read.table.name} "
             f"log.format={options.log_format} fix='set log.scan.normalize=true among the options of the source, or "
             "log.scan.remove-normalize=true where no row is deleted'"
         )
-
-
-def _needs_deleted_values(target: TableSchema) -> bool:
-    return needs_deleted_values(target, target.table_options)
 
 
 def _sums_up(sql: str) -> bool:

@@ -135,8 +135,9 @@ class _Reader:
 
     def _check_order(self, clauses: Sequence[Clause]) -> None:
         for match, condition in _UNREACHED.items():
-            first = next((each for each in clauses if each.match is match and each.condition is None), None)
-            if first is not None and first is not [each for each in clauses if each.match is match][-1]:
+            of_match = [each for each in clauses if each.match is match]
+            first = next((each for each in of_match[:-1] if each.condition is None), None)
+            if first is not None:
                 words = f"only the last WHEN {match.value} has no condition: fix='AND and a condition, or leave it out'"
                 problem = self._text.statement.source.problem(words, first.start, first.stop)
                 raise problem from cause_in_spark(condition)

@@ -78,7 +78,7 @@ _FIXES: Final[Mapping[type[exp.Expr], str]] = {
 
 
 def _unknown_clause(change: exp.Expr) -> str | None:
-    """What is wrong with an INSERT, DELETE, UPDATE or MERGE that has a clause which is not known; None: it has none."""
+    """The problem of an INSERT, DELETE, UPDATE or MERGE that has an unknown clause; None: all its clauses are known."""
     clause = next(_unknown_parts(change), None)
     if clause is None:
         return None

@@ -70,7 +70,9 @@ def read_analyze(cursor: Cursor) -> AnalyzeTable | AnalyzeTables | None:
     if cursor.take("TABLES"):
         database = cursor.names("the name of a database") if cursor.take_any("IN", "FROM") else ()
         cursor.expect("COMPUTE", "STATISTICS")
-        return AnalyzeTables(database=database, counts_rows=not _take_last(cursor, "NOSCAN"))
+        counts_rows = not cursor.take("NOSCAN")
+        cursor.expect_end()
+        return AnalyzeTables(database=database, counts_rows=counts_rows)
     if not cursor.take("TABLE"):
         return None
     name = cursor.names("the name of a table")
@@ -90,13 +92,6 @@ def read_analyze(cursor: Cursor) -> AnalyzeTable | AnalyzeTables | None:
         columns = tuple(names)
     cursor.expect_end()
     return AnalyzeTable(name=name, columns=columns)
-
-
-def _take_last(cursor: Cursor, word: str) -> bool:
-    """Whether a word ends the statement. Raises: InvalidInputError: something else is left."""
-    found = cursor.take(word)
-    cursor.expect_end()
-    return found
 
 
 def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | DescribeHistory | None:

@@ -47,7 +47,7 @@ _INSTEAD: Final = {
     "CommentOnNamespace": "leave it out: a database has a name and nothing else",
     "SetNamespaceProperties": "leave it out: a database has a name and nothing else",
 }
-"""What to use for a table of Fluvial, by the class of Spark's plan."""
+"""The statements to use for a table of Fluvial instead, by the class of Spark's plan."""
 
 
 def is_sparks(context: SqlContext, statement: object) -> bool:

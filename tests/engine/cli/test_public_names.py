@@ -27,7 +27,7 @@ def test_the_public_names_are_those_of_the_file() -> None:
 
 
 def test_a_change_of_public_names_is_in_the_changelog() -> None:
-    """The digest is that of the file: whoever changes it writes what the change does for users beside it."""
+    """The digest is that of the file: a change of it belongs beside the words that say what it does for users."""
     names = [line.split("\t") for line in _printed().splitlines()]
     young = sum(each[2] == EXPERIMENTAL for each in names)
     assert {each[2] for each in names} == {STABLE, EXPERIMENTAL}
